@@ -1,0 +1,240 @@
+//! Every refusal with its status, code, reason and action: the one table that the wire, the metrics and the docs follow.
+//!
+//! Never decides when to refuse; that is the row's own place (`http`, `mcp`, `incarnations`, `resume`).
+
+/// Why a session id leads nowhere: `data.reason` of a 404 `session_expired`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ended {
+    /// Its idle time ran out.
+    Expired,
+    /// The client deleted it.
+    Deleted,
+    /// Its embedder closed it, or its child died.
+    Closed,
+    /// It was closed to save the rest.
+    Shed,
+    /// A cursor beyond its last event showed that its log had lost its tail.
+    Lineage,
+    /// Authentic, but of another process.
+    Restarted,
+    /// Another life of this session.
+    Incarnation,
+    /// Only this stream: finished so long ago that its tombstone is gone.
+    Forgotten,
+    /// Never ours, another principal's, or so old that its slot serves another.
+    Unknown,
+}
+
+impl Ended {
+    /// Its word on the wire.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Deleted => "deleted",
+            Self::Closed => "closed",
+            Self::Shed => "shed",
+            Self::Lineage => "lineage",
+            Self::Restarted => "restarted",
+            Self::Incarnation => "incarnation",
+            Self::Forgotten => "forgotten",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A request refused: nothing of it was executed, no stream was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The head or framing is wrong; says how. The connection closes after it.
+    BadRequest(&'static str),
+    /// `Host` or `Origin` not allowed.
+    Forbidden(&'static str),
+    /// No or wrong credentials.
+    Unauthorized,
+    /// Another path.
+    NotFound,
+    /// Another method than the endpoint's (or GET in a revision without sessions).
+    MethodNotAllowed,
+    /// `Accept` does not admit what the answer would be.
+    NotAcceptable(&'static str),
+    /// The body is not `application/json`.
+    UnsupportedMediaType,
+    /// The head or the body took too long.
+    Timeout(&'static str),
+    /// The body is larger than the limit.
+    TooLarge,
+    /// The head is larger than the limit, or has too many fields.
+    HeadTooLarge,
+    /// The request target is longer than the limit.
+    TargetTooLong,
+    /// The body is not JSON.
+    ParseError,
+    /// The body is JSON, but no JSON-RPC message that this revision admits; says why.
+    InvalidRequest(&'static str),
+    /// `MCP-Protocol-Version` names no revision of ours.
+    UnsupportedRevision,
+    /// No `Mcp-Session-Id`.
+    SessionRequired,
+    /// The session, its incarnation or the stream is gone.
+    SessionExpired(Ended),
+    /// `Last-Event-ID` is no cursor of this session.
+    InvalidCursor(&'static str),
+    /// A limit of the server would be crossed; says which.
+    Shed(&'static str),
+}
+
+/// What the client should do next: `data.action`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Begin a new session.
+    Reinitialize,
+    /// Come back later with the same session and cursor.
+    Reconnect,
+    /// The request itself is wrong.
+    FixRequest,
+    /// A call may have run: find out before sending it again.
+    Verify,
+}
+
+impl Action {
+    /// Its word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reinitialize => "reinitialize",
+            Self::Reconnect => "reconnect",
+            Self::FixRequest => "fix_request",
+            Self::Verify => "verify",
+        }
+    }
+}
+
+/// What a refusal looks like on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// HTTP status.
+    pub status: u16,
+    /// `data.code`, and the word in `Rejoin-Verdict`.
+    pub code: &'static str,
+    /// The JSON-RPC error code.
+    pub rpc_code: i32,
+    /// `data.action`.
+    pub action: Action,
+    /// The error's `message`, for people.
+    pub message: &'static str,
+    /// `data.reason`, where there is one to tell.
+    pub reason: Option<&'static str>,
+    /// Whether the connection must close after the answer: what follows on it cannot be told apart from this request.
+    pub closes: bool,
+}
+
+/// JSON-RPC code of `session_expired`: deployed clients already read it as "session not found".
+pub const RPC_SESSION_EXPIRED: i32 = -32001;
+/// JSON-RPC code of `outcome_unknown`.
+pub const RPC_OUTCOME_UNKNOWN: i32 = -32010;
+/// JSON-RPC 2.0, section 5.1: "Invalid JSON was received by the server."
+pub const RPC_PARSE_ERROR: i32 = -32700;
+/// JSON-RPC 2.0, section 5.1: "The JSON sent is not a valid Request object."
+pub const RPC_INVALID_REQUEST: i32 = -32600;
+/// JSON-RPC 2.0, section 5.1: "Internal JSON-RPC error."
+pub const RPC_INTERNAL: i32 = -32603;
+/// Every other refusal, in JSON-RPC's range for implementations.
+pub const RPC_OTHER: i32 = -32000;
+
+impl Refusal {
+    /// The table.
+    pub fn shape(self) -> Shape {
+        use Action::*;
+        let row = |status, code, rpc_code, action, message, reason, closes| Shape {
+            status,
+            code,
+            rpc_code,
+            action,
+            message,
+            reason,
+            closes,
+        };
+        match self {
+            Self::BadRequest(why) => row(400, "bad_request", RPC_OTHER, FixRequest, why, None, true),
+            Self::Forbidden(why) => row(403, "forbidden", RPC_OTHER, FixRequest, why, None, false),
+            Self::Unauthorized => row(401, "unauthorized", RPC_OTHER, FixRequest, "Not authorised", None, false),
+            Self::NotFound => row(404, "not_found", RPC_OTHER, FixRequest, "No such path", None, false),
+            Self::MethodNotAllowed => {
+                row(405, "method_not_allowed", RPC_OTHER, FixRequest, "Method not allowed here", None, false)
+            }
+            Self::NotAcceptable(why) => row(406, "not_acceptable", RPC_OTHER, FixRequest, why, None, false),
+            Self::UnsupportedMediaType => {
+                row(415, "unsupported_media_type", RPC_OTHER, FixRequest, "Content-Type must be application/json", None, false)
+            }
+            Self::Timeout(why) => row(408, "timeout", RPC_OTHER, Reconnect, why, None, true),
+            Self::TooLarge => {
+                row(413, "too_large", RPC_OTHER, FixRequest, "The body is larger than this server admits", None, true)
+            }
+            Self::HeadTooLarge => row(
+                431,
+                "head_too_large",
+                RPC_OTHER,
+                FixRequest,
+                "The request head is larger than this server admits",
+                None,
+                true,
+            ),
+            Self::TargetTooLong => row(
+                414,
+                "head_too_large",
+                RPC_OTHER,
+                FixRequest,
+                "The request target is longer than this server admits",
+                None,
+                true,
+            ),
+            Self::ParseError => row(400, "parse_error", RPC_PARSE_ERROR, FixRequest, "The body is not JSON", None, false),
+            Self::InvalidRequest(why) => row(400, "invalid_request", RPC_INVALID_REQUEST, FixRequest, why, None, false),
+            Self::UnsupportedRevision => row(
+                400,
+                "unsupported_revision",
+                RPC_OTHER,
+                FixRequest,
+                "MCP-Protocol-Version is not supported (supported: 2025-11-25, 2025-06-18, 2025-03-26)",
+                None,
+                false,
+            ),
+            Self::SessionRequired => {
+                row(400, "session_required", RPC_OTHER, FixRequest, "Mcp-Session-Id is required", None, false)
+            }
+            Self::SessionExpired(ended) => row(
+                404,
+                "session_expired",
+                RPC_SESSION_EXPIRED,
+                match ended {
+                    Ended::Forgotten => Verify,
+                    _ => Reinitialize,
+                },
+                match ended {
+                    Ended::Forgotten => "Stream not found: it finished too long ago",
+                    _ => "Session not found",
+                },
+                Some(ended.reason()),
+                false,
+            ),
+            Self::InvalidCursor(why) => row(400, "invalid_cursor", RPC_OTHER, FixRequest, why, None, false),
+            Self::Shed(why) => row(503, "shed", RPC_OTHER, Reconnect, why, None, false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dead_session_reads_as_session_not_found_to_deployed_clients() {
+        let shape = Refusal::SessionExpired(Ended::Unknown).shape();
+        assert_eq!((shape.status, shape.rpc_code, shape.message), (404, -32001, "Session not found"));
+    }
+
+    #[test]
+    fn only_a_forgotten_stream_leaves_its_session_alone() {
+        assert_eq!(Refusal::SessionExpired(Ended::Forgotten).shape().action, Action::Verify);
+        assert_eq!(Refusal::SessionExpired(Ended::Incarnation).shape().action, Action::Reinitialize);
+    }
+}
