@@ -8,4 +8,5 @@
 pub mod ids;
 pub mod limits;
 pub mod refusal;
+pub mod resume;
 pub mod time;
