@@ -71,6 +71,10 @@ impl Principal {
     }
 }
 
+/// A connection's name, chosen by the shell: a small index, free for another connection once the kernel was told `Closed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u32);
+
 /// One execution of a request, unique in its shard for the process's life. Inside, calls have this name and never the client's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub u64);

@@ -26,6 +26,8 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// A kept-alive connection without a request. Longer: clean close.
     pub idle_timeout: Duration,
+    /// How long an answer may take to be written, streams aside. Longer: reset. Reason: a client that reads nothing holds memory.
+    pub write_timeout: Duration,
     /// How long a close may wait for bytes already handed over (a takeover's clean end too). Longer: reset.
     pub close_grace: Duration,
 
@@ -98,6 +100,7 @@ impl Default for Limits {
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
             close_grace: Duration::from_secs(2),
             sessions: 20_000,
             session_ttl: Duration::from_secs(30 * 60),
