@@ -7,5 +7,6 @@
 
 pub mod ids;
 pub mod limits;
+pub mod mcp;
 pub mod refusal;
 pub mod time;
