@@ -7,6 +7,7 @@
 
 pub mod ids;
 pub mod limits;
+pub mod mcp;
 pub mod refusal;
 pub mod resume;
 pub mod time;
