@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod eventlog;
 pub mod ids;
 pub mod limits;
 pub mod mcp;
