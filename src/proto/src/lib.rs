@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod http;
 pub mod ids;
 pub mod limits;
 pub mod refusal;
