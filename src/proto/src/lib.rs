@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod eventlog;
+pub mod http;
 pub mod ids;
 pub mod limits;
 pub mod mcp;
