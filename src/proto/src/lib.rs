@@ -5,7 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod canary;
 pub mod ids;
 pub mod limits;
 pub mod refusal;
+pub mod sse;
 pub mod time;
