@@ -1,6 +1,11 @@
 //! A second reading of an event stream, as plain as the standard's text: whole input, owned strings, no state between calls.
 //!
-//! For tests and fuzz targets, which compare the decoder with it. Shares no code with the decoder, and never sees fragments.
+//! For tests and for the fuzz target (which includes this file), to compare the decoder with. The reading shares no code with the
+//! decoder, and never sees fragments.
+
+use std::time::Duration;
+
+use super::Decoder;
 
 /// What a stream consists of, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,5 +121,35 @@ pub(super) fn read(stream: &[u8], limit: usize) -> Reading {
             reading.retry = retry;
         }
     }
+    reading
+}
+
+/// What the decoder says about a stream that comes in `fragments`, in the same words.
+pub(super) fn decode<'f>(fragments: impl IntoIterator<Item = &'f [u8]>, limit: usize) -> Reading {
+    let mut decoder = Decoder::new(limit);
+    let mut reading = Reading::default();
+    let millis = |retry: Duration| u64::try_from(retry.as_millis()).expect("read from 64 bits");
+    for fragment in fragments {
+        let result = decoder.push_items(fragment, |item| {
+            reading.items.push(match item {
+                super::Item::Event(event) => Item::Event {
+                    event: event.event.to_owned(),
+                    data: event.data.to_owned(),
+                    id: event.id.to_owned(),
+                    has_own_id: event.has_own_id,
+                    retry: event.retry.map(millis),
+                },
+                super::Item::Block(block) => Item::Block {
+                    id: block.id.map(str::to_owned),
+                    retry: block.retry.map(millis),
+                    event: block.event.map(str::to_owned),
+                },
+                super::Item::Comment => Item::Comment,
+            });
+        });
+        reading.too_long = result.is_err();
+    }
+    reading.last_event_id = decoder.last_event_id().to_owned();
+    reading.retry = decoder.retry().map(millis);
     reading
 }

@@ -5,38 +5,8 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::reference::{self, Reading};
-use super::{COMMENT, Decoder, FieldValue, Frame, Item};
-
-/// What a decoder makes of `fragments`, in the reference's words.
-fn decode<'f>(fragments: impl IntoIterator<Item = &'f [u8]>, limit: usize) -> Reading {
-    let mut decoder = Decoder::new(limit);
-    let mut reading = Reading::default();
-    let millis = |retry: Duration| u64::try_from(retry.as_millis()).expect("read from 64 bits");
-    for fragment in fragments {
-        let result = decoder.push_items(fragment, |item| {
-            reading.items.push(match item {
-                Item::Event(event) => reference::Item::Event {
-                    event: event.event.to_owned(),
-                    data: event.data.to_owned(),
-                    id: event.id.to_owned(),
-                    has_own_id: event.has_own_id,
-                    retry: event.retry.map(millis),
-                },
-                Item::Block(block) => reference::Item::Block {
-                    id: block.id.map(str::to_owned),
-                    retry: block.retry.map(millis),
-                    event: block.event.map(str::to_owned),
-                },
-                Item::Comment => reference::Item::Comment,
-            });
-        });
-        reading.too_long = result.is_err();
-    }
-    reading.last_event_id = decoder.last_event_id().to_owned();
-    reading.retry = decoder.retry().map(millis);
-    reading
-}
+use super::reference::{self, decode};
+use super::{COMMENT, Decoder, FieldValue, Frame};
 
 /// `stream` cut before each of `cuts` (taken modulo its length).
 fn fragments<'s>(stream: &'s [u8], cuts: &[usize]) -> Vec<&'s [u8]> {
