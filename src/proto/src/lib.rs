@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod canary;
+pub mod http;
 pub mod ids;
 pub mod limits;
 pub mod refusal;
