@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod canary;
 pub mod eventlog;
 pub mod http;
 pub mod ids;
@@ -12,4 +13,5 @@ pub mod limits;
 pub mod mcp;
 pub mod refusal;
 pub mod resume;
+pub mod sse;
 pub mod time;
