@@ -5,8 +5,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod canary;
+pub mod eventlog;
+pub mod http;
 pub mod ids;
 pub mod limits;
+pub mod mcp;
 pub mod refusal;
 pub mod resume;
+pub mod sse;
 pub mod time;
