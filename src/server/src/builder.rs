@@ -244,13 +244,15 @@ impl<F> Made<F> {
             remotes.push(Arc::new(Remote::new(Arc::clone(&common), sender)));
             seats.push(Some(Seat { shard, writer, receiver }));
         }
+        let bound = address.ip().to_string();
+        let names = Names::new(Some(&bound), &builder.allow_hosts, &builder.allow_origins).map_err(StartError::Name)?;
         let config = Config {
             shard: ShardIndex(0),
             boot,
             key: builder.key.clone().unwrap_or_else(|| Key::new(key)),
             path: builder.path.clone(),
             limits,
-            names: Names::new(&address.to_string(), &builder.allow_hosts, &builder.allow_origins),
+            names,
             finished: builder.finished,
             response: builder.response,
         };

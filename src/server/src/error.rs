@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use rejoin_proto::http::BadName;
 use rejoin_proto::refusal::RPC_INTERNAL;
 use rejoin_proto::shard::io::NotTaken;
 use serde::{Deserialize, Serialize};
@@ -74,7 +75,7 @@ pub enum Emitted {
 pub enum EmitError {
     /// The kernel did not take it.
     NotTaken(NotTaken),
-    /// The shard's mailbox is full (`try_` variants only; the others wait).
+    /// The shard's mailbox is full (`try_` methods; the others wait, unless tens of thousands wait already).
     Full,
     /// The value does not encode as JSON.
     Encoding,
@@ -149,6 +150,8 @@ pub enum StartError {
     Driver(io::Error),
     /// A shard's thread or runtime could not be made.
     Shard(io::Error),
+    /// An allowed host or origin cannot be one.
+    Name(BadName),
     /// The builder was told something impossible; says what.
     Invalid(&'static str),
 }
@@ -159,6 +162,7 @@ impl fmt::Display for StartError {
             Self::Listen(address, error) => write!(f, "cannot listen on {address}: {error}"),
             Self::Driver(error) => write!(f, "io_uring is not usable here: {error}"),
             Self::Shard(error) => write!(f, "cannot start a shard: {error}"),
+            Self::Name(error) => error.fmt(f),
             Self::Invalid(what) => f.write_str(what),
         }
     }
@@ -168,6 +172,7 @@ impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Listen(_, error) | Self::Driver(error) | Self::Shard(error) => Some(error),
+            Self::Name(error) => Some(error),
             Self::Invalid(_) => None,
         }
     }

@@ -18,6 +18,8 @@ mod session;
 mod shard;
 mod socket;
 mod task;
+#[cfg(test)]
+mod tests;
 mod timer;
 mod turn;
 mod world;

@@ -2,20 +2,20 @@
 //!
 //! Never blocks a thread, and never runs the kernel: the shard takes its mail in its own time.
 
-use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::Poll;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use crossbeam_queue::SegQueue;
 use futures_channel::oneshot;
-use rejoin_mailbox::{SendError, Sender};
+use rejoin_mailbox::{Refused, Sender};
 use rejoin_proto::ids::{CallId, ClientRequestId, SessionId};
 use rejoin_proto::shard::SessionView;
 use rejoin_proto::shard::io::{Command, Emission, NotTaken, Outcome};
 use rejoin_proto::time::Instant;
+
+use crate::error::EmitError;
 
 /// Messages that a shard's mailbox holds. Reason: a burst of a thousand handoffs; each waits at its sender past that.
 pub(crate) const CAPACITY: usize = 1_024;
@@ -70,70 +70,93 @@ impl Common {
 pub(crate) struct Remote {
     pub(crate) common: Arc<Common>,
     mail: Sender<Mail>,
-    left: SegQueue<Left>,
-    drain: OnceLock<Instant>,
+    aside: Mutex<Aside>,
 }
 
-/// The message comes back: there is no room, or the shard has stopped.
+/// What must reach the shard whether its mailbox has room or not.
+#[derive(Default)]
+struct Aside {
+    left: Vec<Left>,
+    drain: Option<Instant>,
+    waker: Option<Waker>,
+}
+
+/// Why a message was not posted.
 pub(crate) enum NotPosted {
-    Full(Mail),
+    Full,
     Stopped,
+}
+
+impl NotPosted {
+    fn of(refused: Refused<Mail>) -> Self {
+        match refused {
+            Refused::Full(_) => Self::Full,
+            Refused::Closed(_) => Self::Stopped,
+        }
+    }
+}
+
+impl From<NotPosted> for EmitError {
+    fn from(why: NotPosted) -> Self {
+        match why {
+            NotPosted::Full => Self::Full,
+            NotPosted::Stopped => Self::Stopped,
+        }
+    }
 }
 
 impl Remote {
     pub(crate) fn new(common: Arc<Common>, mail: Sender<Mail>) -> Self {
-        Self { common, mail, left: SegQueue::new(), drain: OnceLock::new() }
+        Self { common, mail, aside: Mutex::default() }
     }
 
     /// Posts, or says at once that there is no room.
     pub(crate) fn try_post(&self, mail: Mail) -> Result<(), NotPosted> {
-        self.mail.try_send(mail).map_err(|error| match error {
-            SendError::Full(mail) => NotPosted::Full(mail),
-            SendError::Closed(_) => NotPosted::Stopped,
-        })
+        self.mail.try_send(mail).map_err(NotPosted::of)
     }
 
-    /// Posts, after waiting for room where there is none; `Err`: the shard has stopped.
+    /// Posts, after waiting for room where there is none. (`Full`: far too many wait already.)
     pub(crate) async fn post(&self, mail: Mail) -> Result<(), NotPosted> {
-        let mut waiting = Some(mail);
-        poll_fn(|cx| {
-            for registered in [false, true] {
-                let Some(mail) = waiting.take() else { break };
-                match self.try_post(mail) {
-                    Err(NotPosted::Full(mail)) => waiting = Some(mail),
-                    done => return Poll::Ready(done),
-                }
-                if !registered {
-                    // Then once more: room may have come before the shard knew that we wait.
-                    self.mail.await_room(cx);
-                }
-            }
-            Poll::Pending
-        })
-        .await
+        self.mail.send(mail).await.map_err(NotPosted::of)
     }
 
     /// Leaves something that must arrive.
     pub(crate) fn leave(&self, left: Left) {
-        self.left.push(left);
-        self.mail.wake();
-    }
-
-    pub(crate) fn has_left(&self) -> bool {
-        !self.left.is_empty()
-    }
-
-    pub(crate) fn take_left(&self) -> Option<Left> {
-        self.left.pop()
+        let mut aside = self.aside();
+        aside.left.push(left);
+        wake(aside);
     }
 
     /// Asks the shard to drain. The first deadline holds.
     pub(crate) fn drain(&self, deadline: Instant) {
-        let _ = self.drain.set(deadline);
-        self.mail.wake();
+        let mut aside = self.aside();
+        aside.drain.get_or_insert(deadline);
+        wake(aside);
     }
 
-    pub(crate) fn drain_asked(&self) -> Option<Instant> {
-        self.drain.get().copied()
+    /// For the shard: what was left, and whether to drain; pending while there is neither.
+    pub(crate) fn poll_aside(&self, cx: &mut Context<'_>, left: &mut Vec<Left>) -> Poll<Option<Instant>> {
+        let mut aside = self.aside();
+        left.append(&mut aside.left);
+        let drain = aside.drain.take();
+        if left.is_empty() && drain.is_none() {
+            aside.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(drain)
+    }
+
+    /// Nothing panics while it is locked, so a poisoned lock is as good as any.
+    fn aside(&self) -> MutexGuard<'_, Aside> {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes the shard, after the lock was given back.
+fn wake(mut aside: MutexGuard<'_, Aside>) {
+    let waker = aside.waker.take();
+    drop(aside);
+    if let Some(waker) = waker {
+        waker.wake();
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::error::{EmitError, Emitted, RequestError, RpcError};
 use crate::json::{self, Json};
-use crate::mail::{Asked, Left, Mail, NotPosted, Remote};
+use crate::mail::{Asked, Left, Mail, Remote};
 use crate::shard::Local;
 
 /// A session, from any thread.
@@ -82,18 +82,15 @@ impl Session {
         if let Some(local) = Local::of(&self.remote) {
             return self.emit_here(&local, emission);
         }
-        match self.remote.try_post(Mail::Emitted { session: self.id, emission }) {
-            Ok(()) => Ok(Emitted::Queued),
-            Err(NotPosted::Full(_)) => Err(EmitError::Full),
-            Err(NotPosted::Stopped) => Err(EmitError::Stopped),
-        }
+        self.remote.try_post(Mail::Emitted { session: self.id, emission })?;
+        Ok(Emitted::Queued)
     }
 
     pub(crate) async fn emit(&self, emission: Emission) -> Result<Emitted, EmitError> {
         if let Some(local) = Local::of(&self.remote) {
             return self.emit_here(&local, emission);
         }
-        self.remote.post(Mail::Emitted { session: self.id, emission }).await.map_err(|_| EmitError::Stopped)?;
+        self.remote.post(Mail::Emitted { session: self.id, emission }).await?;
         Ok(Emitted::Queued)
     }
 
@@ -111,7 +108,7 @@ impl Session {
         let mail = Mail::Asked { session: self.id, emission, request, reply };
         match Local::of(&self.remote) {
             Some(local) => local.take_mail(mail),
-            None => self.remote.post(mail).await.map_err(|_| RequestError::NotSent(EmitError::Stopped))?,
+            None => self.remote.post(mail).await.map_err(|why| RequestError::NotSent(why.into()))?,
         }
         let pending = Pending { session: self, request, answered: false };
         pending.wait(answer).await
@@ -159,6 +156,6 @@ pub(crate) async fn command(remote: &Arc<Remote>, command: Command) -> Result<()
         return local.input(Input::Command(command)).unwrap_or(Ok(())).map_err(EmitError::from);
     }
     let (reply, answer) = oneshot::channel::<Result<(), NotTaken>>();
-    remote.post(Mail::Commanded { command, reply }).await.map_err(|_| EmitError::Stopped)?;
+    remote.post(Mail::Commanded { command, reply }).await?;
     answer.await.map_err(|_| EmitError::Stopped)?.map_err(EmitError::from)
 }

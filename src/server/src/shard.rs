@@ -272,33 +272,39 @@ impl Local {
     // ---- mail ----
 
     async fn take_all_mail(self: Rc<Self>, mut receiver: Receiver<Mail>) {
-        let mut batch = Vec::new();
+        let (mut batch, mut left) = (Vec::new(), Vec::new());
         loop {
-            poll_fn(|cx| {
-                let mail = receiver.poll_wake(cx).is_ready();
-                let other = self.remote.has_left() || (self.remote.drain_asked().is_some() && !self.draining.get());
-                if mail || other { Poll::Ready(()) } else { Poll::Pending }
+            let drain = poll_fn(|cx| {
+                // Both are asked, so that both know whom to wake.
+                let mail = receiver.poll_batch(cx, &mut batch, MAIL_PER_TURN);
+                match self.remote.poll_aside(cx, &mut left) {
+                    Poll::Pending => mail.map(|_| None),
+                    aside => aside,
+                }
             })
             .await;
-            receiver.take(MAIL_PER_TURN, &mut batch);
             let full = batch.len() == MAIL_PER_TURN;
             for mail in batch.drain(..) {
                 self.take_mail(mail);
             }
-            while let Some(left) = self.remote.take_left() {
+            for left in left.drain(..) {
                 self.take_left(left);
             }
-            if let Some(deadline) = self.remote.drain_asked()
-                && !self.draining.replace(true)
-            {
-                if let Some(accepting) = self.accepting.take() {
-                    accepting.wake();
-                }
-                self.input(Input::Command(Command::Drain { deadline }));
+            if let Some(deadline) = drain {
+                self.begin_drain(deadline);
             }
             if full {
                 self.turn.pass().await;
             }
+        }
+    }
+
+    fn begin_drain(self: &Rc<Self>, deadline: Instant) {
+        if !self.draining.replace(true) {
+            if let Some(accepting) = self.accepting.take() {
+                accepting.wake();
+            }
+            self.input(Input::Command(Command::Drain { deadline }));
         }
     }
 
