@@ -6,12 +6,17 @@
 #![forbid(unsafe_code)]
 
 pub mod canary;
+pub mod connection;
 pub mod eventlog;
 pub mod http;
 pub mod ids;
+pub mod incarnations;
 pub mod limits;
 pub mod mcp;
 pub mod refusal;
 pub mod resume;
+pub mod session;
+pub mod shard;
 pub mod sse;
 pub mod time;
+pub mod wheel;

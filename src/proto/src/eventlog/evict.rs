@@ -262,9 +262,14 @@ impl EventLog {
             }
             ring.size_class = class;
         }
-        if ring.due.is_none() {
-            ring.due = ring.first_due(&self.limits);
-            self.by_age.extend(ring.due.map(|due| (due, id)));
+        let due = ring.first_due(&self.limits);
+        if let Some(due) = due
+            && ring.due.is_none_or(|known| due < known)
+        {
+            if let Some(known) = ring.due.replace(due) {
+                self.by_age.remove(&(known, id));
+            }
+            self.by_age.insert((due, id));
         }
     }
 

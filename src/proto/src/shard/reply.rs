@@ -42,7 +42,9 @@ pub(super) fn judge(config: &Config, head: &Head, world: &dyn World) -> Judged {
         Err(unauthorized) => return Judged::Refused(Refusal::Unauthorized, Some(unauthorized.challenge)),
     };
     match head.method() {
-        Method::Get if !head.accepts("text/event-stream") => refused(Refusal::NotAcceptable("Accept must admit text/event-stream")),
+        Method::Get if !head.accepts("text/event-stream") => {
+            refused(Refusal::NotAcceptable("Accept must admit text/event-stream"))
+        }
         Method::Post => judge_post(head, principal),
         _ => Judged::Admitted(principal),
     }

@@ -12,7 +12,7 @@ use crate::ids::{ConnId, Cursor, Position, SlotIndex, StreamNumber};
 use crate::mcp;
 use crate::resume::{self, Gap, Step};
 use crate::session::{AnswerState, Session};
-use crate::sse::Frame;
+use crate::sse::{FieldValue, Frame};
 
 use super::io::Output;
 use super::reply;
@@ -45,7 +45,7 @@ pub(super) fn framed(connection: &Connection, bytes: &[u8]) -> Bytes {
         return Bytes::copy_from_slice(bytes);
     }
     let mut chunk = Vec::with_capacity(bytes.len() + 12);
-    chunk.extend_from_slice(chunk_head(bytes.len()).as_ref());
+    chunk.extend_from_slice(&chunk_head(bytes.len()));
     chunk.extend_from_slice(bytes);
     chunk.extend_from_slice(CHUNK_END);
     chunk.into()
@@ -75,16 +75,8 @@ impl Shard {
             stream.attached.push(conn);
         }
         if let Some(connection) = self.connection(conn) {
-            connection.serving = Some(Serving {
-                slot,
-                stream: number,
-                position,
-                announced: false,
-                crossed_gap: false,
-                joined,
-                form,
-                retry: None,
-            });
+            connection.serving =
+                Some(Serving { slot, stream: number, position, announced: false, crossed_gap: false, joined, form, retry: None });
         }
         self.ready.push_back(conn);
     }
@@ -146,7 +138,7 @@ impl Shard {
             None if opening_event => {
                 let id = Cursor::new(session.incarnation, serving.stream, serving.position).encode(&self.config.key, &session.id);
                 let mut made = Vec::with_capacity(96);
-                Frame { event: None, id: Some(id.as_str()), retry: Some(retry), data: Some(b"") }.encode(&mut made);
+                Frame { event: None, id: FieldValue::new(id.as_str()), retry: Some(retry), data: Some(b"") }.encode(&mut made);
                 made
             }
             None => {
@@ -222,12 +214,13 @@ impl Shard {
                 }
                 _ if run.is_some() => break,
                 Step::Next(next) if next.stand_in => {
-                    let id = Cursor::new(session.incarnation, serving.stream, next.position).encode(&self.config.key, &session.id);
+                    let id =
+                        Cursor::new(session.incarnation, serving.stream, next.position).encode(&self.config.key, &session.id);
                     if let Some(answered) = stream.answered_at(next.position) {
                         let message = reply::outcome_unknown_message(answered);
                         let mut made = Vec::new();
                         let retry = serving.retry.take();
-                        Frame { event: None, id: Some(id.as_str()), retry, data: Some(&message) }.encode(&mut made);
+                        Frame { event: None, id: FieldValue::new(id.as_str()), retry, data: Some(&message) }.encode(&mut made);
                         self.counters.outcomes_unknown += 1;
                         connection.queue(framed(connection, &made));
                     }
@@ -290,7 +283,8 @@ impl Shard {
 
     /// Ends a stream on one connection before the stream itself ends: a clean end, with `retry` where the client may come back.
     pub(super) fn end_serving(&mut self, conn: ConnId, ending: Ending, turn: &mut Turn<'_>) {
-        let Some(form) = self.connection(conn).and_then(|connection| connection.serving.as_ref()).map(|serving| serving.form) else {
+        let Some(form) = self.connection(conn).and_then(|connection| connection.serving.as_ref()).map(|serving| serving.form)
+        else {
             return;
         };
         match form {
@@ -365,7 +359,7 @@ fn push_run(connection: &Connection, slices: &mut Vec<Bytes>, events: Vec<Bytes>
     }
     let length = before.len() + events.iter().map(Bytes::len).sum::<usize>();
     if connection.reply.version == Version::Http11 {
-        let mut head = chunk_head(length).as_ref().to_vec();
+        let mut head = chunk_head(length).to_vec();
         head.append(&mut before);
         before = head;
     }
@@ -396,7 +390,7 @@ fn resync(
     let data = resync_data(requested, earliest.as_ref().map(|text| text.as_str()), gap, reason);
     let mut made = Vec::with_capacity(data.len() + 128);
     let retry = retry.or(serving.retry.take());
-    Frame { event: Some("resync"), id: Some(at.as_str()), retry, data: Some(&data) }.encode(&mut made);
+    Frame { event: FieldValue::new("resync"), id: FieldValue::new(at.as_str()), retry, data: Some(&data) }.encode(&mut made);
     if serving.stream == StreamNumber::STANDALONE {
         let mut message = Vec::new();
         let mut notify = |method: &str, params: Option<&[u8]>| {
