@@ -11,7 +11,7 @@ use std::thread;
 
 use rejoin_proto::http::Names;
 use rejoin_proto::ids::{Boot, Key, ShardIndex};
-use rejoin_proto::incarnations::{Table, Writer, table};
+use rejoin_proto::incarnations::{Tables, Writer, table};
 use rejoin_proto::limits::Limits;
 use rejoin_proto::shard::{Config, Finished, ResponsePolicy, Shard};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -170,9 +170,9 @@ impl Builder {
             });
             started.push(thread.map(drop).map_err(StartError::Shard));
         }
-        drop(ready);
-        // A shard that started beside one that did not is told to end.
-        let outcome = started.into_iter().collect::<Result<(), _>>().and_then(|()| told.iter().try_for_each(|started| started));
+        // Each shard tells once. One that started beside one that did not is told to end.
+        let all_told = || told.iter().take(shards).try_for_each(|started| started);
+        let outcome = started.into_iter().collect::<Result<(), _>>().and_then(|()| all_told());
         let handle = ServerHandle::new(address, chosen.to_string(), remotes, running);
         match outcome {
             Ok(()) => {
@@ -220,7 +220,7 @@ struct Made<F> {
     config: Config,
     common: Arc<Common>,
     remotes: Arc<[Arc<Remote>]>,
-    tables: Arc<[Arc<Table>]>,
+    tables: Tables,
     authorize: Arc<dyn Authorize>,
     seats: std::sync::Mutex<Vec<Option<Seat>>>,
     factory: F,
@@ -256,7 +256,7 @@ impl<F> Made<F> {
             finished: builder.finished,
             response: builder.response,
         };
-        let (remotes, tables) = (remotes.into(), tables.into());
+        let (remotes, tables) = (remotes.into(), Tables::new(boot, tables));
         let authorize = Arc::clone(&builder.authorize);
         Ok(Self { config, common, remotes, tables, authorize, seats: seats.into(), factory })
     }
@@ -279,7 +279,7 @@ fn run_shard<H, F>(
 {
     let Seat { shard, writer, receiver } = seat;
     let config = Config { shard, ..made.config.clone() };
-    let world = World { shard, boot: config.boot, tables: Arc::clone(&made.tables), authorize: Arc::clone(&made.authorize) };
+    let world = World { shard, tables: made.tables.clone(), authorize: Arc::clone(&made.authorize) };
     let limits = config.limits.clone();
     let kernel = Box::new(Shard::new(config, writer, made.common.now()));
     let parts = Parts { kernel, deliver: Dispatch::new((made.factory)()), world, remotes: Arc::clone(&made.remotes), limits };

@@ -424,3 +424,21 @@ impl Local {
         .await;
     }
 }
+
+/// Waits for `time` on the shard that runs this future: for handlers. To the millisecond, never early.
+///
+/// # Panics
+///
+/// On a thread that is no shard of a server.
+pub async fn sleep(time: Duration) {
+    monoio::time::sleep(time).await;
+}
+
+/// Lets the rest of the shard have its turn: for handlers with much to compute. A future that wakes itself instead would run again
+/// before any message, timer or connection is looked at. At once on a thread that is no shard.
+pub async fn yield_now() {
+    let here = CURRENT.with_borrow(|current| current.clone());
+    if let Some(local) = here {
+        local.turn.pass().await;
+    }
+}

@@ -6,9 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rejoin_proto::http::Head;
-use rejoin_proto::ids::{Boot, Principal, SessionId, ShardIndex};
-use rejoin_proto::incarnations::{Liveness, Table};
-use rejoin_proto::refusal::Ended;
+use rejoin_proto::ids::{Principal, SessionId, ShardIndex};
+use rejoin_proto::incarnations::{Liveness, Tables};
 use rejoin_proto::shard::io::{self, Unauthorized};
 
 use crate::task;
@@ -44,8 +43,7 @@ impl Authorize for Anonymous {
 /// One shard's view of the others.
 pub(crate) struct World {
     pub(crate) shard: ShardIndex,
-    pub(crate) boot: Boot,
-    pub(crate) tables: Arc<[Arc<Table>]>,
+    pub(crate) tables: Tables,
     pub(crate) authorize: Arc<dyn Authorize>,
 }
 
@@ -58,19 +56,10 @@ impl io::World for World {
     }
 
     fn liveness(&self, session: &SessionId, principal_tag: u64) -> Liveness {
-        match self.tables.get(usize::from(session.shard().0)) {
-            Some(table) => table.look_up(session, principal_tag),
-            // An id under the same key, of a process that had more shards.
-            None if session.boot() != self.boot => Liveness::Ended(Ended::Restarted),
-            None => Liveness::Ended(Ended::Unknown),
-        }
+        self.tables.look_up(session, principal_tag)
     }
 
-    /// The shard with the fewest live sessions; this one where it is among them, which saves a handoff.
     fn place(&self) -> ShardIndex {
-        let live = |shard: ShardIndex| self.tables.get(usize::from(shard.0)).map_or(u32::MAX, |table| table.live());
-        let all = (0..=u8::MAX).map(ShardIndex).take(self.tables.len());
-        let least = all.min_by_key(|&shard| (live(shard), shard != self.shard));
-        least.unwrap_or(self.shard)
+        self.tables.least_loaded(self.shard)
     }
 }

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rejoin_proto::ids::{Boot, SessionId, ShardIndex};
+use rejoin_proto::incarnations::Tables;
 use rejoin_proto::limits::Limits;
 use rejoin_proto::shard::SessionView;
 use rejoin_proto::shard::io::{Delivery, Input, Output};
@@ -85,7 +86,7 @@ pub(super) fn start(chosen: Chosen, scripts: Vec<Box<dyn Script>>) -> Shards {
         let remotes = Arc::clone(&remotes);
         threads.push(thread::spawn(move || {
             let shard = ShardIndex(index);
-            let world = World { shard, boot: Boot(1), tables: Arc::new([]), authorize: Arc::new(Anonymous) };
+            let world = World { shard, tables: Tables::new(Boot(1), Vec::new()), authorize: Arc::new(Anonymous) };
             let limits = Limits { close_grace: Duration::from_secs(1), ..Limits::default() };
             let parts = Parts { kernel: Box::new(Scripted(script)), deliver: Rc::new(NoHandler), world, remotes, limits };
             let local = Local::new(shard, parts).expect("a shard");
