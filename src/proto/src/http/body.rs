@@ -297,6 +297,8 @@ mod tests {
             ("1\r\r\na\r\n0\r\n\r\n", BAD),
             ("1\r\na\r0\r\n\r\n", BAD),
             ("1\r\nab\r\n0\r\n\r\n", BAD),
+            ("1\r\nab\n0\r\n\r\n", BAD),
+            ("1\r\na\n\n0\r\n\r\n", BAD),
             ("1\r\na0\r\n\r\n", BAD),
             ("1\r\na\r\n\r\n0\r\n\r\n", BAD),
             ("0\r\n\rX", BAD),

@@ -229,8 +229,21 @@ mod tests {
     }
 
     #[test]
-    fn a_tls_handshake_is_refused_at_its_first_byte() {
-        assert!(matches!(drip(&[0x16, 3, 1], &small()), (1, Err(Refusal::BadRequest(_)))));
+    fn what_no_head_can_hold_is_refused_at_its_own_byte() {
+        for (request, at) in [
+            (b"\x16\x03\x01".as_slice(), 1),
+            (b"GET / HTTP/1.1\r\nA: \0b", 20),
+            (b"GET / HTTP/1.1\r\nA: \x7fb", 20),
+            (b"GET /\x1b / HTTP/1.1", 6),
+            (b"GET / HTTP/1.1\r\n A", 17),
+            (b"GET / HTTP/1.1\r\nA: b\r\n c", 23),
+            (b"GET / HTTP/1.1\nA: b", 15),
+            (b"GET / HTTP/1.1\rA: b", 16),
+            (b"GET /\r\nA: b", 7),
+        ] {
+            let answer = drip(request, &Limits::default());
+            assert!(matches!(answer, (end, Err(Refusal::BadRequest(_))) if end == at), "{request:?}: {answer:?}");
+        }
     }
 
     #[test]
