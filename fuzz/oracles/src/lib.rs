@@ -4,6 +4,7 @@
 //! functions run on stable, over the corpora.
 
 pub mod cursor;
+pub mod http;
 pub mod session_id;
 pub mod sse;
 
@@ -14,7 +15,8 @@ use rejoin_proto::ids::Key;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by the name of its binary and its corpus.
-pub const TARGETS: &[Target] = &[("cursor", cursor::check), ("session_id", session_id::check), ("sse", sse::check)];
+pub const TARGETS: &[Target] =
+    &[("cursor", cursor::check), ("http", http::check), ("session_id", session_id::check), ("sse", sse::check)];
 
 /// Plants the canary that the environment variable `REJOIN_CANARY` names, if this build has canaries at all. Ends the process where
 /// there is none of that name: a panic would look like something noticed.

@@ -10,6 +10,12 @@ pub enum Canary {
     CursorLeadingZero,
     /// `ids`: the last byte of a session id's tag is not compared, so a forger needs fewer guesses.
     SessionTagCutShort,
+    /// `http`, head scanner: the CR of a CRLF that is cut between its two bytes is forgotten.
+    HeadCutCrlf,
+    /// `http`, head: a length may have a plus sign, which another reader of the same bytes may take for a malformed one.
+    HeadSignedLength,
+    /// `http`, body reader: a fragment that ends inside data loses its last byte.
+    BodyEdgeByte,
     /// `sse`, decoder: the LF of a CRLF that is cut between its two bytes ends a second, empty line.
     SseCutCrlf,
     /// `sse`, decoder: a block without data keeps its name for the next event.
@@ -20,14 +26,25 @@ pub enum Canary {
 
 impl Canary {
     /// Every canary.
-    pub const ALL: &[Self] =
-        &[Self::CursorLeadingZero, Self::SessionTagCutShort, Self::SseCutCrlf, Self::SseNameOutlivesBlock, Self::SseBareCr];
+    pub const ALL: &[Self] = &[
+        Self::CursorLeadingZero,
+        Self::SessionTagCutShort,
+        Self::HeadCutCrlf,
+        Self::HeadSignedLength,
+        Self::BodyEdgeByte,
+        Self::SseCutCrlf,
+        Self::SseNameOutlivesBlock,
+        Self::SseBareCr,
+    ];
 
     /// Its name on a command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::CursorLeadingZero => "cursor-leading-zero",
             Self::SessionTagCutShort => "session-tag-cut-short",
+            Self::HeadCutCrlf => "head-cut-crlf",
+            Self::HeadSignedLength => "head-signed-length",
+            Self::BodyEdgeByte => "body-edge-byte",
             Self::SseCutCrlf => "sse-cut-crlf",
             Self::SseNameOutlivesBlock => "sse-name-outlives-block",
             Self::SseBareCr => "sse-bare-cr",
@@ -39,6 +56,7 @@ impl Canary {
         match self {
             Self::CursorLeadingZero => Hunter::Fuzz("cursor"),
             Self::SessionTagCutShort => Hunter::Fuzz("session_id"),
+            Self::HeadCutCrlf | Self::HeadSignedLength | Self::BodyEdgeByte => Hunter::Fuzz("http"),
             Self::SseCutCrlf | Self::SseNameOutlivesBlock | Self::SseBareCr => Hunter::Fuzz("sse"),
         }
     }

@@ -96,9 +96,10 @@ fn the_pages_reasons_are_the_reasons() {
 fn each_refused_row_of_the_get_table_is_in_the_refusal_table() {
     let shapes: Vec<_> = refusals().into_iter().map(|refusal| refusal.shape()).collect();
     let rows = table("## GET");
-    assert_eq!(rows.iter().map(|row| row[0].parse::<u8>().expect("a number")).collect::<Vec<_>>(), [
-        0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 13, 14
-    ]);
+    assert_eq!(
+        rows.iter().map(|row| row[0].parse::<u8>().expect("a number")).collect::<Vec<_>>(),
+        [0, 1, 2, 3, 4, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 13, 14]
+    );
     for row in rows.iter().filter(|row| !row[3].is_empty()) {
         let found = shapes.iter().any(|shape| shape.code == row[3] && shape.status.to_string() == row[2]);
         assert!(found, "row {row:?}");

@@ -5,6 +5,7 @@
 
 use super::head::Framing;
 use super::{is_control, is_token_byte};
+use crate::canary::{self, Canary};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 
@@ -104,7 +105,8 @@ impl BodyReader {
             if let State::Data { left, chunked } = self.state {
                 let rest = &input[consumed..];
                 let taken = usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
-                body.extend_from_slice(&rest[..taken]);
+                let lost = usize::from(canary::bites(Canary::BodyEdgeByte) && (taken as u64) < left);
+                body.extend_from_slice(&rest[..taken - lost]);
                 consumed += taken;
                 self.state = match (left - taken as u64, chunked) {
                     (0, true) => State::DataCr,

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::{is_control, is_token_byte};
+use crate::canary::{self, Canary};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 
@@ -59,6 +60,9 @@ impl HeadScanner {
 
     /// Goes on over `bytes`, which begin where they began last time. `None`: more is needed.
     pub(super) fn find(&mut self, bytes: &[u8], limits: &Limits) -> Result<Option<Found>, Refusal> {
+        if canary::bites(Canary::HeadCutCrlf) {
+            self.after_cr = false;
+        }
         // Spans into a head are of 32 bits.
         let bound = limits.head_bytes.min(u32::MAX as usize);
         let window = &bytes[..bytes.len().min(bound)];

@@ -118,12 +118,26 @@ impl Shard {
         let timer = self.wheel.schedule(turn.now + self.config.limits.client_request_max_age, Due::Request(slot, request));
         if let Some(session) = self.session_mut(slot) {
             session.requests.push(ClientRequest { request, stream: number, position, timer });
-            if let Some(stream) = session.stream_mut(number) {
-                stream.asked.push((position, request, false));
-            }
         }
+        self.note_asked(slot, number, position, request);
         self.said(slot, number, turn);
         Ok(())
+    }
+
+    /// A call's stream remembers where it asked the client something, for reposts that join it.
+    fn note_asked(&mut self, slot: SlotIndex, number: StreamNumber, position: Position, request: ClientRequestId) {
+        let Some(session) = self.sessions.get_mut(slot.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(stream) = session.stream_mut(number) else { return };
+        if number == StreamNumber::STANDALONE {
+            return;
+        }
+        // What is answered and gone is no longer left out of anything: forgotten whenever the list would double.
+        if stream.asked.len() == stream.asked.capacity()
+            && let Some(ring) = stream.ring
+        {
+            stream.asked.retain(|&(at, _, answered)| !answered || self.log.holds(ring, at));
+        }
+        stream.asked.push((position, request, false));
     }
 
     fn emit_answer(

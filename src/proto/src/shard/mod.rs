@@ -279,8 +279,10 @@ impl Shard {
 
     fn accept(&mut self, conn: ConnId, connection: Connection, turn: &mut Turn<'_>) {
         if self.open >= self.config.limits.connections || self.drain.is_some_and(|drain| drain != Drain::Waiting) {
+            // Nothing is kept of it: the shell writes this and closes.
             self.counters.connections_shed += 1;
-            turn.out.push(Output::Close { conn, how: Close::Reset });
+            turn.out.push(Output::Send { conn, slices: vec![reply::too_many_connections()] });
+            turn.out.push(Output::Close { conn, how: Close::Clean });
             return;
         }
         let index = conn.0 as usize;

@@ -112,6 +112,16 @@ fn whole(reply: &Reply, answer: &Whole<'_>) -> Bytes {
     out.into()
 }
 
+/// What a connection too many is told before anything of it is read.
+pub(super) fn too_many_connections() -> Bytes {
+    let refusal = Refusal::Shed("The server has too many connections");
+    let shape = refusal.shape();
+    let fields = [("Retry-After", RETRY_AFTER)];
+    let body = refusal_body(refusal, None);
+    let answer = Whole { status: shape.status, json: true, verdict: Some(shape.code), fields: &fields, body: &body };
+    whole(&Reply::default(), &answer)
+}
+
 /// The head of an SSE stream.
 pub(super) fn stream_head(reply: &Reply, verdict: Option<&str>, session_id: Option<&str>) -> Bytes {
     let mut out = Vec::with_capacity(512);

@@ -146,6 +146,10 @@ impl Shard {
                 Vec::new()
             }
         };
+        if connection.reply.version == Version::Http10 {
+            // The end of such a stream is the end of the connection.
+            connection.reply.keep_alive = false;
+        }
         let head = reply::stream_head(&connection.reply, verdict, session_id.as_ref().map(|text| text.as_str()));
         connection.queue(head);
         if !made.is_empty() {

@@ -413,6 +413,30 @@ fn a_drain_ends_streams_waits_for_calls_and_then_gives_up() {
 }
 
 #[test]
+fn a_connection_too_many_is_told_so() {
+    let mut bench = Bench::new(|config| config.limits.connections = 1);
+    let first = bench.open();
+    let second = bench.open();
+    let answer = bench.got(second);
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("Retry-After: "), "{answer}");
+    assert_eq!((bench.closed[0], bench.closed[1]), (None, Some(Close::Clean)));
+    bench.input(Input::Closed { conn: first });
+    let third = bench.open();
+    assert_eq!(bench.got(third), "");
+}
+
+#[test]
+fn a_stream_to_an_http_1_0_client_ends_with_its_connection() {
+    let mut bench = Bench::new(|_| {});
+    let session = bench.session("2025-11-25");
+    let (conn, answer) =
+        bench.ask(&format!("GET /mcp HTTP/1.0\r\nConnection: keep-alive\r\nAccept: text/event-stream\r\n{}\r\n", id(session)));
+    assert!(!answer.contains("Transfer-Encoding"), "{answer}");
+    bench.input(Input::Command(Command::Close(session)));
+    assert_eq!(bench.closed[conn.0 as usize], Some(Close::Clean));
+}
+
+#[test]
 fn older_revisions_get_no_opening_event() {
     let mut bench = Bench::new(|_| {});
     let session = bench.session("2025-06-18");

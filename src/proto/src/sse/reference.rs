@@ -51,7 +51,9 @@ pub(super) struct Reading {
 
 /// Reads all of `stream`; an event's fields and the line being read hold at most `limit` bytes together.
 pub(super) fn read(stream: &[u8], limit: usize) -> Reading {
-    let stream = stream.strip_prefix(b"\xef\xbb\xbf").unwrap_or(stream);
+    const BOM: &[u8] = b"\xef\xbb\xbf";
+    // The beginning of a mark is no line's yet.
+    let stream = if BOM.starts_with(stream) { b"" } else { stream.strip_prefix(BOM).unwrap_or(stream) };
     let mut lines: Vec<Vec<u8>> = vec![Vec::new()];
     for (at, &byte) in stream.iter().enumerate() {
         match byte {
