@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ids;
+pub mod incarnations;
 pub mod limits;
 pub mod refusal;
 pub mod time;
