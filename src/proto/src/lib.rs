@@ -10,3 +10,4 @@ pub mod incarnations;
 pub mod limits;
 pub mod refusal;
 pub mod time;
+pub mod wheel;
