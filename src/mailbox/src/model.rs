@@ -1,5 +1,8 @@
 //! Loom's proof of the rules: every interleaving with a bounded number of preemptions. A wake that is lost shows as a deadlock.
 //!
+//! Not seen here: the acquiring half of a ring's `AcqRel` (B3), because loom's stand-in for the waker is behind a lock, and loom lets a
+//! read-modify-write read nothing but the latest value. With the real waker, a wake could otherwise be ordered before the ring.
+//!
 //! The first sender is kept to the end of each model unless the model is about the last one: its drop rings, and would hide a ring
 //! that is missing elsewhere.
 
