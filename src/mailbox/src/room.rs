@@ -169,12 +169,14 @@ impl Future for Acquire<'_> {
             };
             return Poll::Pending;
         };
-        {
+        let renewed = {
             let mut line = lock(&self.room.line);
-            if let Some(waker) = line.waiting.get_mut(&ticket) {
-                waker.clone_from(cx.waker());
-                return Poll::Pending;
-            }
+            line.waiting.get_mut(&ticket).map(|waker| std::mem::replace(waker, cx.waker().clone()))
+        };
+        // Outside the lock, here and below: a waker's drop may drop its task, and with it a sender that waits here.
+        if let Some(former) = renewed {
+            drop(former);
+            return Poll::Pending;
         }
         self.ticket = None; // P4
         Poll::Ready(if self.room.is_closed() { Err(NoRoom::Closed) } else { Ok(()) })
@@ -185,8 +187,11 @@ impl Drop for Acquire<'_> {
     /// P5: a place in line is given up; a permit that was handed over goes to the next.
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
-        let waited = lock(&self.room.line).waiting.remove(&ticket).is_some();
-        if !waited {
+        let left = {
+            let mut line = lock(&self.room.line);
+            line.waiting.remove(&ticket)
+        };
+        if left.is_none() {
             self.room.release(1);
         }
     }
