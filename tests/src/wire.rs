@@ -94,12 +94,18 @@ impl Request {
 
     /// Its bytes on the wire.
     pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.head_bytes();
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+
+    /// Its head's bytes alone, the empty line included.
+    pub fn head_bytes(&self) -> Vec<u8> {
         let mut bytes = format!("{} {} {}\r\n", self.method, self.target, self.version).into_bytes();
         for (name, value) in &self.fields {
             bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
         bytes.extend_from_slice(b"\r\n");
-        bytes.extend_from_slice(&self.body);
         bytes
     }
 }
