@@ -63,7 +63,7 @@ impl Block {
 
     /// Whether a client hands it to its application: data that is not empty.
     pub fn is_message(&self) -> bool {
-        self.event.is_none() && self.data.as_ref().is_some_and(|data| !data.is_empty())
+        self.event.as_deref().is_none_or(|event| event == "message") && self.data.as_ref().is_some_and(|data| !data.is_empty())
     }
 
     /// Its data as JSON.
