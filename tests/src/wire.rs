@@ -151,6 +151,7 @@ enum Nothing {
 /// One connection of a client.
 #[derive(Debug)]
 pub struct Connection {
+    peer: SocketAddr,
     socket: TcpStream,
     reader: Reader,
     unread: VecDeque<u8>,
@@ -167,6 +168,7 @@ impl Connection {
         let socket = TcpStream::connect_timeout(&address, PATIENCE).unwrap_or_else(|error| panic!("{address}: {error}"));
         socket.set_nodelay(true).expect("a connected socket takes options");
         Self {
+            peer: address,
             socket,
             reader: Reader::new(Direction::Responses),
             unread: VecDeque::new(),
@@ -211,6 +213,22 @@ impl Connection {
                     None => {}
                 },
                 Err(nothing) => self.fail(&format!("waiting for a head: {nothing:?}")),
+            }
+        }
+    }
+
+    /// The next head, unless the connection ends first.
+    pub fn try_head(&mut self) -> Option<Head> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.byte(deadline) {
+                Ok(byte) => {
+                    if let Some(Piece::Head(head)) = self.reader.push(byte) {
+                        return Some(head);
+                    }
+                }
+                Err(Nothing::Ended(_)) => return None,
+                Err(Nothing::Yet) => self.fail("waiting for a head or an end"),
             }
         }
     }
@@ -278,9 +296,9 @@ impl Connection {
         SockRef::from(&self.socket).set_linger(Some(Duration::ZERO)).expect("a connected socket takes options");
     }
 
-    /// This side's address.
-    pub fn local(&self) -> SocketAddr {
-        self.socket.local_addr().expect("a connected socket has an address")
+    /// The server's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
     /// Everything received so far.
