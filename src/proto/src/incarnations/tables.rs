@@ -38,8 +38,10 @@ impl Tables {
         }
     }
 
-    /// The shard with the fewest live sessions; the first of equals. Shard 0 where there is no table.
-    pub fn least_loaded(&self) -> ShardIndex {
-        self.tables.iter().min_by_key(|table| table.live()).map_or(ShardIndex(0), |table| table.shard())
+    /// The shard with the fewest live sessions; among equals `nearest`, if it is one (a session placed there needs no handoff), else
+    /// the first. `nearest` where there is no table.
+    pub fn least_loaded(&self, nearest: ShardIndex) -> ShardIndex {
+        let least = self.tables.iter().min_by_key(|table| (table.live(), table.shard() != nearest));
+        least.map_or(nearest, |table| table.shard())
     }
 }
