@@ -91,10 +91,9 @@ pub(crate) fn list() -> Value {
     let count = json!({ "type": "integer", "minimum": 0, "maximum": COUNT_MAX, "default": ten() });
     let interval = json!({ "type": "integer", "minimum": 0, "maximum": INTERVAL_MAX, "default": a_tenth() });
     let payload = json!({ "type": "integer", "minimum": 0, "maximum": PAYLOAD_MAX, "default": 0 });
-    let object = |properties: Value, required: Value| {
-        json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
-    };
-    let tool = |name: &str, description: &str, schema: Value| json!({ "name": name, "description": description, "inputSchema": schema });
+    let object = |properties: Value, required: Value| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
+    let tool =
+        |name: &str, description: &str, schema: Value| json!({ "name": name, "description": description, "inputSchema": schema });
     json!([
         tool("echo", "Gives the text back.", object(json!({ "text": { "type": "string" } }), json!(["text"]))),
         tool(
