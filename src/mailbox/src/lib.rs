@@ -24,7 +24,7 @@
 //!
 //! # Rules
 //!
-//! The code names each rule where it keeps it; `model.rs` has a loom model for each, and fails when one is broken.
+//! The code names each rule where it keeps it; the loom models in `model.rs` fail when one is broken, except where they say so.
 //!
 //! The bell, which wakes the receiver:
 //!
@@ -44,12 +44,12 @@
 //! - **P1** Permits and flags are one word, changed only by read-modify-writes: who gives back sees who waits, without a fence.
 //! - **P2** A sender has a permit before it pushes, and the receiver gives it back after it popped. `AcqRel` on both sides: a push
 //!   with a permit finds room.
-//! - **P3** `WAITING` is set exactly while the line is not empty, and changes only under the line's lock. While it is set, no permit
-//!   is taken past the line.
+//! - **P3** `WAITING` is set when no permit is left, before the line gets its first entry, and cleared when a release finds the line
+//!   empty; both under the line's lock. While it is set, no permit is taken past the line, and every release looks into the line.
 //! - **P4** A ticket leaves the line by another hand only together with a permit, or because the mailbox closed.
 //! - **P5** A waiter that is dropped with a permit gives it back, so the next in line gets it: each freed place wakes somebody as long
 //!   as somebody waits.
-//! - **P6** `CLOSED` is set under the line's lock, and the line is emptied: nobody enters it afterwards.
+//! - **P6** `CLOSED` is set, then the line is emptied under its lock: who takes the lock later sees `CLOSED` and does not enter.
 
 #![forbid(unsafe_code)]
 

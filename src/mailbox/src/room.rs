@@ -71,13 +71,8 @@ impl Room {
 
     /// Refuses everybody from here on, those in line too.
     pub(crate) fn close(&self) {
-        let waiting = {
-            let mut line = lock(&self.line);
-            self.word.fetch_or(CLOSED, Ordering::AcqRel); // P1, P6
-            let waiting = std::mem::take(&mut line.waiting); // P4
-            self.settle(&line);
-            waiting
-        };
+        self.word.fetch_or(CLOSED, Ordering::AcqRel); // P1, P6
+        let waiting = std::mem::take(&mut lock(&self.line).waiting); // P4, P6
         waiting.into_values().for_each(Waker::wake);
     }
 
@@ -110,17 +105,12 @@ impl Room {
             while !line.waiting.is_empty() && self.take(|_| true).is_ok() {
                 woken.extend(line.waiting.pop_first().map(|(_, waker)| waker));
             }
-            self.settle(&line);
+            if line.waiting.is_empty() {
+                self.word.fetch_and(!WAITING, Ordering::AcqRel); // P1, P3
+            }
         }
         // Outside the lock: a waker may run the sender at once.
         woken.into_iter().for_each(Waker::wake);
-    }
-
-    /// Takes the flag down when the last one has left the line. Only under the line's lock (P3).
-    fn settle(&self, line: &Line) {
-        if line.waiting.is_empty() {
-            self.word.fetch_and(!WAITING, Ordering::AcqRel); // P1
-        }
     }
 
     /// Takes a permit, or a place at the end of the line.
@@ -179,12 +169,14 @@ impl Future for Acquire<'_> {
             };
             return Poll::Pending;
         };
-        {
+        let renewed = {
             let mut line = lock(&self.room.line);
-            if let Some(waker) = line.waiting.get_mut(&ticket) {
-                waker.clone_from(cx.waker());
-                return Poll::Pending;
-            }
+            line.waiting.get_mut(&ticket).map(|waker| std::mem::replace(waker, cx.waker().clone()))
+        };
+        // Outside the lock, here and below: a waker's drop may drop its task, and with it a sender that waits here.
+        if let Some(former) = renewed {
+            drop(former);
+            return Poll::Pending;
         }
         self.ticket = None; // P4
         Poll::Ready(if self.room.is_closed() { Err(NoRoom::Closed) } else { Ok(()) })
@@ -195,13 +187,11 @@ impl Drop for Acquire<'_> {
     /// P5: a place in line is given up; a permit that was handed over goes to the next.
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
-        let waited = {
+        let left = {
             let mut line = lock(&self.room.line);
-            let waker = line.waiting.remove(&ticket);
-            self.room.settle(&line);
-            waker
+            line.waiting.remove(&ticket)
         };
-        if waited.is_none() {
+        if left.is_none() {
             self.room.release(1);
         }
     }
