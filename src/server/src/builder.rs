@@ -25,6 +25,7 @@ use crate::listener;
 use crate::mail::{CAPACITY, Common, Mail, Remote};
 use crate::shard::{Local, Parts};
 use crate::task;
+use crate::watch;
 use crate::world::{Anonymous, Authorize, World};
 
 /// A server for MCP clients, before it is set up.
@@ -173,6 +174,7 @@ impl Builder {
         // Each shard tells once. One that started beside one that did not is told to end.
         let all_told = || told.iter().take(shards).try_for_each(|started| started);
         let outcome = started.into_iter().collect::<Result<(), _>>().and_then(|()| all_told());
+        let outcome = outcome.and_then(|()| watch::start(Arc::clone(&remotes), Arc::clone(&running)).map_err(StartError::Shard));
         let handle = ServerHandle::new(address, chosen.to_string(), remotes, running);
         match outcome {
             Ok(()) => {

@@ -19,6 +19,7 @@ use crate::call::{Call, WeakCall};
 use crate::error::{EmitError, RpcError, why_not};
 use crate::handler::{Handler, Reply};
 use crate::json::Json;
+use crate::mail::Left;
 use crate::session::Session;
 use crate::shard::Local;
 use crate::task::{self, Caught};
@@ -33,7 +34,7 @@ pub(crate) trait Deliver {
 pub(crate) struct Dispatch<H> {
     handler: Rc<H>,
     sessions: RefCell<HashMap<SessionId, Session>>,
-    calls: Calls,
+    calls: Rc<Calls>,
 }
 
 /// The calls that a handler may hold, until they are dropped.
@@ -58,6 +59,10 @@ impl Calls {
         }
     }
 
+    fn forget(&self, call: &Call) {
+        self.held.borrow_mut().remove(&call.id());
+    }
+
     fn take(&self, call: CallId) -> Option<Call> {
         self.held.borrow_mut().remove(&call)?.upgrade()
     }
@@ -65,7 +70,7 @@ impl Calls {
 
 impl<H: Handler> Dispatch<H> {
     pub(crate) fn new(handler: H) -> Rc<Self> {
-        Rc::new(Self { handler: Rc::new(handler), sessions: RefCell::default(), calls: Calls::default() })
+        Rc::new(Self { handler: Rc::new(handler), sessions: RefCell::default(), calls: Rc::default() })
     }
 
     fn session(&self, id: SessionId) -> Option<Session> {
@@ -77,20 +82,29 @@ impl<H: Handler> Dispatch<H> {
         self.sessions.borrow_mut().insert(session.id(), session.clone());
         let call = Call::new(session, call, "initialize".into(), Some(params));
         self.calls.insert(&call);
-        let handler = Rc::clone(&self.handler);
+        let (handler, calls) = (Rc::clone(&self.handler), Rc::clone(&self.calls));
         local.spawn(async move {
             let Some(params) = call.raw_params() else { return };
             let work = async { handler.initialize(call.session(), params).await.map(Reply::Now) };
             answer(&call, work).await;
+            calls.forget(&call);
         });
     }
 
     fn request(&self, local: &Rc<Local>, session: SessionId, call: CallId, method: Box<str>, params: Option<Bytes>) {
-        let Some(session) = self.session(session) else { return };
+        let Some(session) = self.session(session) else {
+            // A session that the handler was never told of, which the kernel rules out: the call is not left hanging all the same.
+            return local.remote().leave(Left::Call(session, call));
+        };
         let call = Call::new(session, call, method, params);
         self.calls.insert(&call);
-        let handler = Rc::clone(&self.handler);
-        local.spawn(async move { answer(&call, async { handler.request(&call).await }).await });
+        let (handler, calls) = (Rc::clone(&self.handler), Rc::clone(&self.calls));
+        local.spawn(async move {
+            answer(&call, async { handler.request(&call).await }).await;
+            if call.answered() {
+                calls.forget(&call);
+            }
+        });
     }
 
     fn notification(&self, local: &Rc<Local>, session: SessionId, method: Box<str>, params: Option<Bytes>) {

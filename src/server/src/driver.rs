@@ -168,4 +168,35 @@ mod tests {
         let chosen = choose(Driver::Auto).expect("auto always finds one");
         assert_eq!(matches!(chosen, Chosen::Uring { .. }), choose(Driver::Uring).is_ok());
     }
+
+    /// System calls of io_uring: their numbers are the same on every architecture.
+    const SETUP: i64 = 425;
+    const ENTER: i64 = 426;
+    const REGISTER: i64 = 427;
+
+    /// Runs `work` on a thread where these system calls fail, as a container's filter has them fail.
+    fn without<R: Send + 'static>(calls: &[i64], work: impl FnOnce() -> R + Send + 'static) -> R {
+        use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+        const EPERM: u32 = 1;
+        let rules = calls.iter().map(|&call| (call, Vec::new())).collect();
+        let arch = std::env::consts::ARCH.try_into().expect("an architecture with filters");
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(EPERM), arch).expect("a filter");
+        let program: BpfProgram = filter.try_into().expect("a program");
+        let filtered = move || {
+            apply_filter(&program).expect("a filter of our own");
+            work()
+        };
+        thread::spawn(filtered).join().expect("no panic")
+    }
+
+    #[test]
+    fn where_any_call_of_io_uring_is_forbidden_auto_is_epoll_and_uring_is_refused() {
+        for call in [SETUP, ENTER, REGISTER] {
+            let began = std::time::Instant::now();
+            let (auto, uring) = without(&[call], || (choose(Driver::Auto), choose(Driver::Uring)));
+            assert_eq!(auto.expect("auto always finds one"), Chosen::Epoll, "without {call}");
+            assert!(uring.is_err(), "without {call}");
+            assert!(began.elapsed() < PROBE_TIME * 2, "no spinning without {call}");
+        }
+    }
 }

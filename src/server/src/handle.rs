@@ -47,6 +47,13 @@ impl Running {
         self.changed.notify_all();
     }
 
+    /// Waits until the last shard has ended, but not longer than `time`; says whether it has.
+    pub(crate) fn ended_within(&self, time: Duration) -> bool {
+        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(shards, time, |shards| *shards > 0);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+    }
+
     fn wait(&self) {
         let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.changed.wait_while(shards, |shards| *shards > 0).unwrap_or_else(PoisonError::into_inner));

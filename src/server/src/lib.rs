@@ -64,6 +64,7 @@ mod task;
 mod tests;
 mod timer;
 mod turn;
+mod watch;
 mod world;
 
 pub use builder::{Builder, Server};

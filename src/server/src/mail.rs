@@ -78,6 +78,8 @@ pub(crate) struct Remote {
 struct Aside {
     left: Vec<Left>,
     drain: Option<Instant>,
+    /// Knocks of the watch that were not answered.
+    knocks: u32,
     waker: Option<Waker>,
 }
 
@@ -134,9 +136,19 @@ impl Remote {
         wake(aside);
     }
 
-    /// For the shard: what was left, and whether to drain; pending while there is neither.
+    /// Asks for a sign of life; says how many were asked for since the last was given, this one included.
+    pub(crate) fn knock(&self) -> u32 {
+        let mut aside = self.aside();
+        aside.knocks += 1;
+        let unanswered = aside.knocks;
+        wake(aside);
+        unanswered
+    }
+
+    /// For the shard: what was left, and whether to drain; pending while there is neither. That it asks is its sign of life.
     pub(crate) fn poll_aside(&self, cx: &mut Context<'_>, left: &mut Vec<Left>) -> Poll<Option<Instant>> {
         let mut aside = self.aside();
+        aside.knocks = 0;
         left.append(&mut aside.left);
         let drain = aside.drain.take();
         if left.is_empty() && drain.is_none() {

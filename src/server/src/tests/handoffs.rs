@@ -10,7 +10,7 @@ use rejoin_proto::shard::io::{Input, Output};
 use super::harness::{Script, drivers, start, told};
 
 /// Answers a line that begins with its own number, and hands every other one over.
-fn lines(own: u8) -> Box<dyn Script> {
+pub(super) fn lines(own: u8) -> Box<dyn Script> {
     let mut partial = std::collections::HashMap::<ConnId, Vec<u8>>::new();
     let mut busy = std::collections::HashSet::<ConnId>::new();
     Box::new(move |input: Input<'_>, _, out: &mut Vec<Output>| {
