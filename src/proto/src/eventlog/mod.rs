@@ -5,13 +5,16 @@
 //! gap costs progress and not results. Never knows sessions, calls or connections, never sends, never waits: what is read stays
 //! readable for whoever holds it, and counts (`lingering`) until they let go.
 
+mod cost;
 mod evict;
+mod index;
+mod ordinary;
 mod ring;
 mod segment;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::Bytes;
@@ -21,9 +24,9 @@ use crate::ids::Position;
 use crate::limits::Limits;
 use crate::time::Instant;
 
-use evict::Holder;
-use ring::{Pinned, Ring};
-use segment::Segment;
+use index::{Index, Slot};
+use ring::{Measure, Ring};
+use segment::Encoded;
 
 /// The smallest segment, in bytes.
 const SEGMENT_MIN: usize = 512;
@@ -31,13 +34,22 @@ const SEGMENT_MIN: usize = 512;
 const SEGMENT_MAX: usize = 256 << 10;
 /// No segment is a larger part of the budget than one of these.
 const SEGMENTS_A_BUDGET: usize = 16;
-/// What a ring costs before its first event: its entry, and its places among the rings by size and by age.
-const RING_COST: usize = size_of::<Ring>() + 3 * size_of::<(Instant, RingId)>();
+/// What a frame may have beyond its message: id, event name and line ends.
+const FRAME_OVERHEAD: usize = 256;
+/// What a ring's place in the table costs (vacant ones hold a number), and its place among the emptied.
+const RING_COST: usize = size_of::<Result<Ring, usize>>() + size_of::<RingId>();
+const LOST_COST: usize = size_of::<(RingId, Position)>();
+const LINGERING_COST: usize = size_of::<Lingering>();
+
+/// Sizes within a factor of two are of one class; nothing is of class 0.
+fn size_class(bytes: usize) -> u8 {
+    (usize::BITS - bytes.leading_zeros()) as u8
+}
 
 /// A ring's name. One that was removed names no other ring until 2³² more have come and gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RingId {
-    index: u32,
+    slot: Slot,
     generation: u32,
 }
 
@@ -53,11 +65,11 @@ pub enum Kind {
 /// Why an event was not taken. Nothing of it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The frame is larger than `limits.message_bytes` allows, or than the share of pinned events.
+    /// The frame is larger than `limits.message_bytes` allows, than the share of pinned events, or than the budget.
     TooLarge,
     /// Evicted segments that slow readers still hold fill the budget.
     Lingering,
-    /// Nothing is left to evict.
+    /// Nothing is left to evict (or there is no such ring, or it is finished).
     Budget,
 }
 
@@ -66,58 +78,45 @@ pub struct EventLog {
     limits: Limits,
     segment_max: usize,
     pinned_budget: usize,
-    rings: Slab<Entry>,
+    rings: Slab<Ring>,
     generation: u32,
-    /// Everything counted, in bytes.
-    used: usize,
+    index: Index,
+    /// What all rings own, in bytes; the part that evicting ordinary events frees; and the part that is pinned.
+    held: usize,
+    evictable: usize,
     pinned: usize,
+    /// The ones not looked at for longest first.
     lingering: VecDeque<Lingering>,
     lingering_bytes: usize,
-    holders: HashMap<u32, Holder>,
-    /// Holders by how much they have pinned, to within a factor of two.
-    holders_by_size: BTreeSet<(u8, u32)>,
-    /// Rings by how much they hold, to within a factor of two.
-    by_size: BTreeSet<(u8, RingId)>,
-    /// Rings by when their first event will be too old.
-    by_age: BTreeSet<(Instant, RingId)>,
-    /// Rings with acknowledged events.
-    acknowledged: VecDeque<RingId>,
-    lost: Vec<(RingId, Position)>,
+    lost: VecDeque<(RingId, Position)>,
+    /// Has a place for every ring, so that emptying one takes no memory.
     emptied: Vec<RingId>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    generation: u32,
-    ring: Ring,
 }
 
 /// A buffer that was evicted while somebody was sending it.
 #[derive(Debug)]
 struct Lingering {
     bytes: Bytes,
-    capacity: usize,
+    cost: usize,
 }
 
 impl EventLog {
     /// An empty log; `limits.log_bytes` is its budget.
     pub fn new(limits: &Limits) -> Self {
+        let percent = usize::from(limits.pinned_percent.min(100));
         Self {
             limits: limits.clone(),
             segment_max: (limits.log_bytes / SEGMENTS_A_BUDGET).clamp(SEGMENT_MIN, SEGMENT_MAX),
-            pinned_budget: limits.log_bytes / 100 * usize::from(limits.pinned_percent.min(100)),
+            pinned_budget: limits.log_bytes / 100 * percent + limits.log_bytes % 100 * percent / 100,
             rings: Slab::new(),
             generation: 0,
-            used: 0,
+            index: Index::default(),
+            held: 0,
+            evictable: 0,
             pinned: 0,
             lingering: VecDeque::new(),
             lingering_bytes: 0,
-            holders: HashMap::new(),
-            holders_by_size: BTreeSet::new(),
-            by_size: BTreeSet::new(),
-            by_age: BTreeSet::new(),
-            acknowledged: VecDeque::new(),
-            lost: Vec::new(),
+            lost: VecDeque::new(),
             emptied: Vec::new(),
         }
     }
@@ -126,20 +125,48 @@ impl EventLog {
 
     /// Opens a ring whose first event stands right after `from`. The pinned events of one `holder`'s rings count together.
     pub fn open(&mut self, holder: u32, from: Position) -> Result<RingId, Full> {
-        self.make_room(RING_COST, None)?;
+        if self.rings.len() == self.rings.capacity() {
+            // The table grows by an eighth, not by doubling.
+            let more = self.rings.len() / 8 + 1;
+            self.make_room(None, |_| more * RING_COST)?;
+            self.rings.reserve_exact(more);
+            self.emptied.reserve_exact(self.rings.capacity() - self.emptied.len());
+        }
         self.generation = self.generation.wrapping_add(1);
-        let entry = Entry { generation: self.generation, ring: Ring::new(holder, from) };
-        let index = self.rings.insert(entry) as u32;
-        self.used += RING_COST;
-        Ok(RingId { index, generation: self.generation })
+        // A table of 2³² rings would not fit any memory.
+        let slot = self.rings.insert(Ring::new(self.generation, holder, from)) as Slot;
+        Ok(RingId { slot, generation: self.generation })
     }
 
     fn ring(&self, id: RingId) -> Option<&Ring> {
-        self.rings.get(id.index as usize).filter(|entry| entry.generation == id.generation).map(|entry| &entry.ring)
+        self.rings.get(id.slot as usize).filter(|ring| ring.generation == id.generation)
     }
 
-    fn ring_mut(&mut self, id: RingId) -> Option<&mut Ring> {
-        self.rings.get_mut(id.index as usize).filter(|entry| entry.generation == id.generation).map(|entry| &mut entry.ring)
+    fn slot(&self, id: RingId) -> Option<Slot> {
+        self.ring(id).map(|_| id.slot)
+    }
+
+    /// Changes a ring, and counts and places it anew: the only way to change one.
+    fn change<R>(&mut self, slot: Slot, act: impl FnOnce(&mut Ring, &Limits) -> R) -> Option<R> {
+        let ring = self.rings.get_mut(slot as usize)?;
+        let before = ring.measure(&self.limits);
+        let result = act(ring, &self.limits);
+        let after = ring.measure(&self.limits);
+        if ring.finished && !ring.emptied && ring.is_empty() {
+            ring.emptied = true;
+            self.emptied.push(RingId { slot, generation: ring.generation });
+        }
+        let holder = ring.holder;
+        self.count(slot, holder, &before, &after);
+        Some(result)
+    }
+
+    fn count(&mut self, slot: Slot, holder: u32, before: &Measure, after: &Measure) {
+        self.held = self.held - before.cost + after.cost;
+        self.evictable = self.evictable - before.evictable + after.evictable;
+        self.pinned = self.pinned - before.pinned + after.pinned;
+        self.index.update(slot, holder, &before.standing, &after.standing);
+        self.index.count_pinned(holder, before.pinned, after.pinned);
     }
 
     /// The position that the next event will get.
@@ -169,12 +196,13 @@ impl EventLog {
 
     /// Bytes of the ordinary events that a ring holds.
     pub fn bytes(&self, id: RingId) -> usize {
-        self.ring(id).map_or(0, |ring| ring.bytes)
+        self.ring(id).map_or(0, Ring::bytes)
     }
 
     // ---- appending ----
 
-    /// Appends one frame, written by `encode` to the end of the buffer it is given, `len_hint` bytes long at most as far as is known.
+    /// Appends one frame, written by `encode` to the end of the buffer it is given, `len_hint` bytes long at most as far as is known
+    /// (a longer one is copied once more). A frame without bytes is no event: its position is skipped.
     pub fn append(
         &mut self,
         id: RingId,
@@ -183,147 +211,96 @@ impl EventLog {
         len_hint: usize,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Position, Full> {
-        let position = match kind {
-            Kind::Ordinary => self.append_ordinary(id, now, len_hint, encode)?,
-            Kind::Pinned => self.append_pinned(id, now, len_hint, encode)?,
+        let slot = self.ring(id).filter(|ring| !ring.finished).map(|_| id.slot).ok_or(Full::Budget)?;
+        if len_hint > self.frame_max() {
+            return Err(Full::TooLarge);
+        }
+        let position = self.next(id);
+        let encoded = match kind {
+            Kind::Ordinary => self.append_ordinary(slot, now, len_hint, encode),
+            Kind::Pinned => self.append_pinned(slot, now, len_hint, encode),
         };
-        self.reindex(id);
-        Ok(position)
+        self.balance();
+        match encoded? {
+            Encoded::Kept(_) => Ok(position),
+            Encoded::Empty => Ok(self.skip(id)),
+            Encoded::TooLong | Encoded::Overran(_) => Err(Full::TooLarge),
+        }
     }
 
+    /// The length of the longest frame. Segments count in `u32`.
     fn frame_max(&self) -> usize {
-        // A frame is its message and about a hundred bytes of id and line ends.
-        self.limits.message_bytes.saturating_add(256)
+        self.limits.message_bytes.saturating_add(FRAME_OVERHEAD).min(u32::MAX as usize)
     }
 
     fn append_ordinary(
         &mut self,
-        id: RingId,
+        slot: Slot,
         now: Instant,
         len_hint: usize,
         encode: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<Position, Full> {
-        let frame_max = self.frame_max();
-        self.make_segment(id, now, len_hint)?;
-        let stream_events = self.limits.stream_events;
-        let stream_bytes = self.limits.stream_bytes;
-        let Some(ring) = self.ring_mut(id) else { return Err(Full::Budget) };
-        let Some(segment) = ring.segments.back_mut() else { return Err(Full::Budget) };
-        let before = segment.cost();
-        let appended = segment.append(now, frame_max, encode);
-        let after = segment.cost();
-        let position = ring.next;
-        if let Some(length) = appended {
-            ring.next = position.next();
-            ring.events += 1;
-            ring.bytes += length;
+    ) -> Result<Encoded, Full> {
+        match self.append_within(slot, now, len_hint, encode)? {
+            Encoded::Overran(frame) => self.append_within(slot, now, frame.len(), |out| out.extend_from_slice(&frame)),
+            encoded => Ok(encoded),
         }
-        let segment_is_empty = |ring: &Ring| ring.segments.back().is_some_and(|segment| segment.earliest().is_none());
-        let over = |ring: &Ring| ring.events > stream_events || (ring.bytes > stream_bytes && ring.events > 1);
-        let mut given = Vec::new();
-        if segment_is_empty(ring) {
-            given.extend(ring.drop_last());
-        }
-        while over(ring) {
-            given.extend(ring.evict_first().flatten());
-        }
-        self.used = self.used + after - before;
-        self.give_back(given);
-        self.balance();
-        appended.map(|_| position).ok_or(Full::TooLarge)
     }
 
-    /// Makes sure that the ring's last segment is open and has room for a frame of `len_hint` bytes.
-    fn make_segment(&mut self, id: RingId, now: Instant, len_hint: usize) -> Result<(), Full> {
-        if len_hint > self.frame_max() {
-            return Err(Full::TooLarge);
-        }
-        if self.ring(id).is_some_and(|ring| ring.has_room(len_hint)) {
-            self.make_room(ring_slack(self.ring(id)), Some(id))?;
-        }
-        self.reopen(id, now, len_hint)
-    }
-
-    /// The same, once room for the index was made (which may have evicted the very segment).
-    fn reopen(&mut self, id: RingId, now: Instant, len_hint: usize) -> Result<(), Full> {
+    /// The same, with room for `length` bytes and no more.
+    fn append_within(
+        &mut self,
+        slot: Slot,
+        now: Instant,
+        length: usize,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Encoded, Full> {
         let segment_max = self.segment_max;
-        let Some(ring) = self.ring_mut(id) else { return Err(Full::Budget) };
-        if ring.has_room(len_hint) {
-            return Ok(());
-        }
-        let double = ring.segments.back().map_or(SEGMENT_MIN, |segment| segment.capacity() * 2);
-        let capacity = double.clamp(SEGMENT_MIN, segment_max).max(len_hint);
-        let lists = size_of::<Segment>() * ring.segments.len().max(4) * 2;
-        self.make_room(capacity + lists + 64, Some(id))?;
-        let Some(ring) = self.ring_mut(id) else { return Err(Full::Budget) };
-        let before = ring.lists() + ring.segments.back().map_or(0, Segment::cost);
-        if let Some(open) = ring.segments.back_mut() {
-            open.seal();
-        }
-        let sealed = ring.segments.back().map_or(0, Segment::cost);
-        let segment = Segment::new(ring.next, capacity, now);
-        let opened = segment.cost();
-        ring.segments.push_back(segment);
-        let after = ring.lists() + sealed + opened;
-        self.used = self.used + after - before;
-        Ok(())
+        let need = |log: &Self| {
+            log.rings.get(slot as usize).map_or(0, |ring| ring.cost_of_ordinary(ring.segment_wanted(length, segment_max)))
+        };
+        self.make_room(Some(now), need)?;
+        let most = self.frame_max();
+        let mut given = Vec::new();
+        let encoded = self.change(slot, |ring, limits| {
+            // Only now, for making room may have evicted the last segment.
+            let segment_wanted = ring.segment_wanted(length, segment_max);
+            ring.append(now, segment_wanted, most, limits, &mut given, encode)
+        });
+        self.give_back(given);
+        encoded.ok_or(Full::Budget)
     }
 
     fn append_pinned(
         &mut self,
-        id: RingId,
+        slot: Slot,
         now: Instant,
         len_hint: usize,
         encode: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<Position, Full> {
+    ) -> Result<Encoded, Full> {
         let mut buffer = Vec::with_capacity(len_hint);
         encode(&mut buffer);
-        if buffer.len() > self.frame_max() {
+        let length = buffer.len();
+        if length == 0 {
+            return Ok(Encoded::Empty);
+        }
+        let cost = Ring::cost_of_pinned(length);
+        if length > self.frame_max() || cost > self.pinned_budget {
             return Err(Full::TooLarge);
         }
-        buffer.shrink_to_fit();
-        let frame = Bytes::from(buffer);
-        let Some(ring) = self.ring(id) else { return Err(Full::Budget) };
-        let (holder, position) = (ring.holder, ring.next);
-        let pinned = Pinned { position, came: now, frame, ordinary: false };
-        let cost = pinned.cost() + size_of::<Pinned>();
-        if cost > self.pinned_budget {
-            return Err(Full::TooLarge);
-        }
+        let need = |log: &Self| cost + log.rings.get(slot as usize).map_or(0, Ring::cost_of_hole);
+        // Before another pinned event goes for it.
+        self.is_possible(need(self), (self.pinned + cost).saturating_sub(self.pinned_budget))?;
         self.make_pinned_room(cost);
-        let lists = size_of::<Pinned>() * ring_pinned_growth(self.ring(id));
-        self.make_room(cost + lists + evict::HOLDER_COST + ring_slack(self.ring(id)), Some(id))?;
-        let Some(ring) = self.ring_mut(id) else { return Err(Full::Budget) };
-        let before = ring.lists() + ring.segments.back().map_or(0, Segment::cost);
-        if let Some(open) = ring.segments.back_mut().filter(|segment| segment.is_open() && segment.next() == position) {
-            open.append_hole(now);
-        }
-        let added = pinned.cost();
-        if ring.pinned.capacity() == 0 {
-            // Most streams pin exactly one event, their result.
-            ring.pinned.reserve_exact(1);
-        }
-        ring.pinned.push(pinned);
-        ring.next = position.next();
-        let after = ring.lists() + ring.segments.back().map_or(0, Segment::cost) + added;
-        self.used = self.used + after - before;
-        self.pin(holder, id, position, cost);
-        Ok(position)
+        self.make_room(Some(now), need)?;
+        buffer.shrink_to_fit();
+        self.change(slot, |ring, _| ring.append_pinned(now, buffer.into()));
+        Ok(Encoded::Kept(length))
     }
 
     /// Uses up a position without an event: it is lost from the start. For an answer that the log cannot take.
     pub fn skip(&mut self, id: RingId) -> Position {
-        let Some(ring) = self.ring_mut(id) else { return Position::START };
-        let position = ring.next;
-        ring.next = position.next();
-        // What follows begins a segment of its own: a segment's positions are consecutive.
-        let before = ring.segments.back().map_or(0, Segment::cost);
-        if let Some(open) = ring.segments.back_mut() {
-            open.seal();
-        }
-        let after = ring.segments.back().map_or(0, Segment::cost);
-        self.used = self.used + after - before;
-        position
+        let position = self.slot(id).and_then(|slot| self.change(slot, |ring, _| ring.skip()));
+        position.unwrap_or(Position::START)
     }
 
     // ---- reading ----
@@ -339,90 +316,69 @@ impl EventLog {
     /// The last position of the run after `after` whose frames all end within its first `bytes` bytes. What was evicted since counts
     /// as having fitted.
     pub fn fitting(&self, id: RingId, after: Position, bytes: usize) -> Position {
-        let Some(ring) = self.ring(id) else { return after };
-        let mut last = after;
-        let mut left = bytes;
-        while last.next() < ring.next {
-            let length = ring.held_length(last.next()).unwrap_or(0);
-            if length > left {
-                break;
-            }
-            left -= length;
-            last = last.next();
-        }
-        last
+        self.ring(id).map_or(after, |ring| ring.fitting(after, bytes))
     }
 
     // ---- what its owner tells ----
 
     /// Events up to `upto` were received: they are the first to go.
     pub fn acknowledge(&mut self, id: RingId, upto: Position) {
-        let Some(ring) = self.ring_mut(id) else { return };
-        ring.acknowledged = ring.acknowledged.max(upto);
-        let some = ring.events > 0 && ring.earliest().is_some_and(|earliest| earliest <= ring.acknowledged);
-        if some && !ring.queued {
-            ring.queued = true;
-            self.acknowledged.push_back(id);
-        }
+        let Some(slot) = self.slot(id) else { return };
+        self.change(slot, |ring, _| ring.acknowledge(upto));
+        self.balance();
     }
 
     /// A pinned event becomes an ordinary one where it stands.
     pub fn unpin(&mut self, id: RingId, position: Position) {
-        let Some(ring) = self.ring_mut(id) else { return };
-        let Some(at) = ring.pinned_at(position) else { return };
-        let pinned = &mut ring.pinned[at];
-        if std::mem::replace(&mut pinned.ordinary, true) {
-            return;
-        }
-        let cost = pinned.cost() + size_of::<Pinned>();
-        let length = pinned.frame.len();
-        ring.events += 1;
-        ring.bytes += length;
-        let holder = ring.holder;
-        self.unpinned(holder, cost);
-        self.reindex(id);
+        let Some(slot) = self.slot(id) else { return };
+        let mut given = Vec::new();
+        self.change(slot, |ring, limits| ring.unpin(position, limits, &mut given));
+        self.give_back(given);
+        self.balance();
     }
 
     /// Nothing more will be appended: the ring is shrunk to its exact size.
     pub fn finish(&mut self, id: RingId) {
-        let Some(ring) = self.ring_mut(id) else { return };
-        let before = ring.cost();
-        ring.finished = true;
-        if let Some(open) = ring.segments.back_mut() {
-            open.seal_exactly();
+        if let Some(slot) = self.slot(id) {
+            self.change(slot, |ring, _| ring.finish());
         }
-        ring.segments.shrink_to_fit();
-        ring.pinned.shrink_to_fit();
-        let after = ring.cost();
-        self.used = self.used + after - before;
-        self.note_emptied(id);
     }
 
     /// Removes a ring and all that it holds.
     pub fn remove(&mut self, id: RingId) {
-        if self.ring(id).is_none() {
-            return;
+        let Some(slot) = self.slot(id) else { return };
+        let ring = self.rings.remove(slot as usize);
+        self.count(slot, ring.holder, &ring.measure(&self.limits), &Measure::default());
+        if ring.emptied {
+            self.emptied.retain(|&emptied| emptied != id);
         }
-        self.unindex(id);
-        let entry = self.rings.remove(id.index as usize);
-        self.forget(entry.ring);
+        let mut given = Vec::new();
+        ring.give(&mut given);
+        self.give_back(given);
+        if self.rings.is_empty() {
+            self.rings = Slab::new();
+            self.emptied = Vec::new();
+        }
     }
 
-    /// Pinned events that were evicted since this was last asked.
+    /// Pinned events that were evicted since this was last asked, to be asked often: until then they are kept, and count.
     pub fn take_lost(&mut self) -> impl Iterator<Item = (RingId, Position)> + use<> {
         std::mem::take(&mut self.lost).into_iter()
     }
 
-    /// Finished rings that have come to hold nothing since this was last asked: their owner may remove them.
+    /// Finished rings that have come to hold nothing, each once: their owner may remove them.
     pub fn take_emptied(&mut self) -> impl Iterator<Item = RingId> + use<> {
-        std::mem::take(&mut self.emptied).into_iter()
+        let taken: Vec<_> = self.emptied.drain(..).collect();
+        taken.into_iter()
     }
 
     // ---- figures ----
 
     /// Bytes in use: capacities, indexes, entries, pinned frames, and evicted buffers that somebody is still sending.
     pub fn used(&self) -> usize {
-        self.used
+        let tables = self.rings.capacity() * RING_COST + self.index.cost();
+        let lists = cost::list(self.lost.len(), LOST_COST) + cost::list(self.lingering.len(), LINGERING_COST);
+        self.held + self.lingering_bytes + tables + lists
     }
 
     /// `limits.log_bytes`.
@@ -436,25 +392,34 @@ impl EventLog {
     }
 }
 
-/// What a ring's index may grow by at its next event.
-fn ring_slack(ring: Option<&Ring>) -> usize {
-    ring.and_then(|ring| ring.segments.back()).map_or(0, Segment::cost_of_growth)
-}
-
-/// How many places a ring's list of pinned events may grow by.
-fn ring_pinned_growth(ring: Option<&Ring>) -> usize {
-    ring.map_or(0, |ring| if ring.pinned.len() == ring.pinned.capacity() { ring.pinned.capacity().max(4) } else { 0 })
-}
-
 /// For an operator: sums, not contents.
 impl fmt::Debug for EventLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventLog")
-            .field("used", &self.used)
+            .field("used", &self.used())
             .field("budget", &self.limits.log_bytes)
             .field("pinned", &self.pinned)
             .field("lingering", &self.lingering_bytes)
             .field("rings", &self.rings.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// Recomputes the long way what is kept as sums and indexes.
+#[cfg(test)]
+impl EventLog {
+    fn audit(&self) {
+        let measures: Vec<_> = self.rings.iter().map(|(slot, ring)| (slot as Slot, ring, ring.measure(&self.limits))).collect();
+        self.rings.iter().for_each(|(_, ring)| ring.audit());
+        assert_eq!(self.held, measures.iter().map(|(_, _, measure)| measure.cost).sum::<usize>());
+        assert_eq!(self.evictable, measures.iter().map(|(_, _, measure)| measure.evictable).sum::<usize>());
+        assert_eq!(self.pinned, measures.iter().map(|(_, _, measure)| measure.pinned).sum::<usize>());
+        self.index.audit(measures.iter().map(|(slot, ring, measure)| (*slot, ring.holder, measure.pinned, measure.standing)));
+        assert!(self.pinned <= self.pinned_budget);
+        assert_eq!(self.lingering_bytes, self.lingering.iter().map(|lingering| lingering.cost).sum::<usize>());
+        assert!(self.lingering.capacity() * LINGERING_COST <= cost::list(self.lingering.len(), LINGERING_COST));
+        assert!(self.lost.capacity() * LOST_COST <= cost::list(self.lost.len(), LOST_COST));
+        assert!(self.emptied.capacity() <= self.rings.capacity());
+        assert!(self.used() <= self.budget(), "{} of {} used", self.used(), self.budget());
     }
 }

@@ -1,126 +1,251 @@
-//! A stream's ring: its segments in order, and its pinned events beside them.
+//! A stream's ring: its ordinary events, and its pinned ones beside them.
 //!
-//! Never decides what must go; says what it holds, what that costs, and gives up what it is told to.
+//! Never decides what must go; says what it holds, what that costs and where it stands, and gives up what it is told to.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::segment::{AGE_GRAIN, Segment};
+use super::cost;
+use super::index::Standing;
+use super::ordinary::{Apart, Given, Ordinary};
+use super::segment::{AGE_GRAIN, Encoded, Segment};
+use super::{LINGERING_COST, LOST_COST, SEGMENT_MIN, size_class};
 use crate::ids::Position;
 use crate::limits::Limits;
 use crate::time::Instant;
 
+/// What the place of a pinned event costs beyond its share of the list: losing it may take a place among the lost and one among the
+/// lingering, and frees this one.
+const PLACE_TO_LOSE: usize = (cost::list(8, LOST_COST) + cost::list(8, LINGERING_COST) - cost::list(8, size_of::<Apart>())) / 8;
+
 /// The events of one stream.
 #[derive(Debug)]
 pub(super) struct Ring {
+    pub(super) generation: u32,
     /// Whose pinned events count together.
     pub(super) holder: u32,
     pub(super) next: Position,
-    pub(super) segments: VecDeque<Segment>,
-    /// By position.
-    pub(super) pinned: Vec<Pinned>,
-    pub(super) acknowledged: Position,
+    /// In order.
+    pinned: VecDeque<Apart>,
+    /// What these cost, their places aside.
+    pinned_cost: usize,
+    /// None while there are none: most streams hold one result.
+    ordinary: Option<Box<Ordinary>>,
+    acknowledged: Position,
     pub(super) finished: bool,
-    /// Ordinary events held, and their bytes.
-    pub(super) events: u64,
-    pub(super) bytes: usize,
-    /// Where it stands among the rings by size, by age and by acknowledgement.
-    pub(super) size_class: u8,
-    pub(super) due: Option<Instant>,
-    pub(super) queued: bool,
+    /// It was told to be empty.
+    pub(super) emptied: bool,
 }
 
-/// A frame held apart from the segments.
-#[derive(Debug)]
-pub(super) struct Pinned {
-    pub(super) position: Position,
-    pub(super) came: Instant,
-    pub(super) frame: Bytes,
-    /// No longer pinned: it goes with the ordinary ones.
-    pub(super) ordinary: bool,
-}
-
-impl Pinned {
-    /// What it costs beyond its place in the ring's list: the frame, and the reference count that sharing it adds.
-    pub(super) fn cost(&self) -> usize {
-        self.frame.len() + 3 * size_of::<usize>()
-    }
-}
-
-/// A buffer that a ring has given up.
-pub(super) struct Given {
-    pub(super) bytes: Option<Bytes>,
-    pub(super) capacity: usize,
+/// What a ring holds at one moment, as the log counts it.
+#[derive(Debug, Default)]
+pub(super) struct Measure {
+    /// Heap memory that it owns, in bytes.
+    pub(super) cost: usize,
+    /// The part of it that evicting every ordinary event would free.
+    pub(super) evictable: usize,
+    /// The part of it that pinned events are.
+    pub(super) pinned: usize,
+    pub(super) standing: Standing,
 }
 
 impl Ring {
-    pub(super) fn new(holder: u32, from: Position) -> Self {
+    pub(super) fn new(generation: u32, holder: u32, from: Position) -> Self {
         Self {
+            generation,
             holder,
             next: from.next(),
-            segments: VecDeque::new(),
-            pinned: Vec::new(),
+            pinned: VecDeque::new(),
+            pinned_cost: 0,
+            ordinary: None,
             acknowledged: Position::START,
             finished: false,
-            events: 0,
-            bytes: 0,
-            size_class: 0,
-            due: None,
-            queued: false,
+            emptied: false,
         }
     }
 
-    /// Heap memory that it owns, in bytes, the frames of pinned events included.
-    pub(super) fn cost(&self) -> usize {
-        self.lists()
-            + self.segments.iter().map(Segment::cost).sum::<usize>()
-            + self.pinned.iter().map(Pinned::cost).sum::<usize>()
+    // ---- what it costs and where it stands: all in constant time ----
+
+    pub(super) fn measure(&self, limits: &Limits) -> Measure {
+        let evictable = self.ordinary.as_ref().map_or(0, |ordinary| ordinary.cost());
+        let pinned = self.pinned_cost + pinned_places(self.pinned.len());
+        Measure { cost: evictable + pinned, evictable, pinned, standing: self.standing(limits) }
     }
 
-    /// The part of it that its two lists are.
-    pub(super) fn lists(&self) -> usize {
-        self.segments.capacity() * size_of::<Segment>() + self.pinned.capacity() * size_of::<Pinned>()
+    fn standing(&self, limits: &Limits) -> Standing {
+        let ordinary = self.first_ordinary_due(limits);
+        let pinned = self.first_pinned_due(limits);
+        Standing {
+            size: self.ordinary.as_ref().map_or(0, |ordinary| size_class(ordinary.bytes)),
+            due: ordinary.into_iter().chain(pinned).min(),
+            acknowledged: self.ordinary.as_ref().is_some_and(|ordinary| ordinary.has_acknowledged(self.acknowledged)),
+            pinned_since: self.pinned.front().map(|apart| apart.came),
+        }
+    }
+
+    fn first_ordinary_due(&self, limits: &Limits) -> Option<Instant> {
+        let (_, came) = self.ordinary.as_ref()?.first()?;
+        Some(came + limits.event_ttl + AGE_GRAIN)
+    }
+
+    fn first_pinned_due(&self, limits: &Limits) -> Option<Instant> {
+        Some(self.pinned.front()?.came + limits.result_ttl + AGE_GRAIN)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.segments.is_empty() && self.pinned.is_empty()
+        self.ordinary.is_none() && self.pinned.is_empty()
+    }
+
+    /// Bytes of ordinary events.
+    pub(super) fn bytes(&self) -> usize {
+        self.ordinary.as_ref().map_or(0, |ordinary| ordinary.bytes)
+    }
+
+    fn last_segment(&self) -> Option<&Segment> {
+        self.ordinary.as_ref()?.last_segment()
     }
 
     /// Whether its last segment takes a frame of `length` bytes.
-    pub(super) fn has_room(&self, length: usize) -> bool {
-        self.segments.back().is_some_and(|segment| segment.is_open() && segment.room() >= length)
+    fn has_room(&self, length: usize) -> bool {
+        self.last_segment().and_then(Segment::room).is_some_and(|room| room >= length)
     }
 
-    pub(super) fn pinned_at(&self, position: Position) -> Option<usize> {
-        self.pinned.binary_search_by_key(&position, |pinned| pinned.position).ok()
+    /// The capacity of the segment that must be begun for a frame of `length` bytes; none where the last one has room.
+    pub(super) fn segment_wanted(&self, length: usize, segment_max: usize) -> Option<usize> {
+        if self.has_room(length) {
+            return None;
+        }
+        let double = self.last_segment().map_or(SEGMENT_MIN, |segment| segment.capacity().saturating_mul(2));
+        Some(double.clamp(SEGMENT_MIN, segment_max).max(length))
     }
 
-    /// The segment that would hold `position`.
+    /// What appending an ordinary frame may cost, given `segment_wanted`.
+    pub(super) fn cost_of_ordinary(&self, segment_wanted: Option<usize>) -> usize {
+        let growth = self.last_segment().map_or(0, Segment::cost_of_growth);
+        match segment_wanted {
+            None => growth,
+            Some(capacity) => {
+                // Its first entry makes an index of four places.
+                let segment = size_of::<Segment>() + cost::SHARED + capacity + 4 * size_of::<u32>();
+                segment + cost::list(2, size_of::<usize>()) + size_of::<Ordinary>()
+            }
+        }
+    }
+
+    /// What appending a pinned frame of `length` bytes costs of the pinned events' share.
+    pub(super) fn cost_of_pinned(length: usize) -> usize {
+        length + cost::SHARED + pinned_places(1) + 1
+    }
+
+    /// What it may cost beyond that: the hole.
+    pub(super) fn cost_of_hole(&self) -> usize {
+        self.last_segment().map_or(0, Segment::cost_of_growth)
+    }
+
+    // ---- appending ----
+
+    /// Appends a frame of at most `most` bytes to its last segment, or to a new one of the capacity `segment_wanted`. When it is
+    /// kept, what the stream's limits then say is evicted.
+    pub(super) fn append(
+        &mut self,
+        now: Instant,
+        segment_wanted: Option<usize>,
+        most: usize,
+        limits: &Limits,
+        given: &mut Vec<Given>,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Encoded {
+        let ordinary = self.ordinary.get_or_insert_default();
+        if let Some(capacity) = segment_wanted {
+            ordinary.begin_segment(self.next, capacity, now);
+        }
+        let encoded = ordinary.append(now, most, encode);
+        if matches!(encoded, Encoded::Kept(_)) {
+            self.next = self.next.next();
+        }
+        self.keep_limits(limits, given);
+        encoded
+    }
+
+    pub(super) fn append_pinned(&mut self, now: Instant, frame: Bytes) {
+        let position = self.next;
+        if let Some(ordinary) = &mut self.ordinary {
+            ordinary.append_hole(position, now);
+        }
+        let apart = Apart { position, came: now, frame };
+        self.pinned_cost += apart.cost();
+        cost::push(&mut self.pinned, apart);
+        self.next = position.next();
+    }
+
+    /// Uses up a position.
+    pub(super) fn skip(&mut self) -> Position {
+        let position = self.next;
+        self.next = position.next();
+        // What follows begins a segment of its own: a segment's positions are consecutive.
+        if let Some(ordinary) = &mut self.ordinary {
+            ordinary.seal();
+        }
+        position
+    }
+
+    pub(super) fn finish(&mut self) {
+        self.finished = true;
+        if let Some(ordinary) = &mut self.ordinary {
+            ordinary.finish();
+        }
+        self.pinned.shrink_to_fit();
+    }
+
+    // ---- reading ----
+
+    /// The position of the last event appended or skipped.
+    pub(super) fn last(&self) -> Position {
+        self.next.previous()
+    }
+
+    /// The frame at `position`, if it is one held apart.
+    fn apart(&self, position: Position) -> Option<&Apart> {
+        match Apart::find(&self.pinned, position) {
+            Ok(at) => Some(&self.pinned[at]),
+            Err(_) => self.ordinary.as_ref()?.released_at(position),
+        }
+    }
+
     fn segment_at(&self, position: Position) -> Option<&Segment> {
-        let after = self.segments.partition_point(|segment| segment.first <= position);
-        self.segments.get(after.checked_sub(1)?)
+        self.ordinary.as_ref()?.segment_at(position)
     }
 
     pub(super) fn earliest(&self) -> Option<Position> {
-        let segment = self.segments.front().and_then(Segment::earliest);
-        let pinned = self.pinned.first().map(|pinned| pinned.position);
-        segment.into_iter().chain(pinned).min()
+        let ordinary = self.ordinary.as_ref().and_then(|ordinary| ordinary.first()).map(|(position, _)| position);
+        ordinary.into_iter().chain(self.pinned.front().map(|apart| apart.position)).min()
     }
 
     pub(super) fn next_held(&self, after: Position) -> Option<Position> {
-        let from = self.segments.partition_point(|segment| segment.next() <= after.next());
-        let segment = self.segments.range(from..).find_map(|segment| segment.next_held(after));
-        let pinned =
-            self.pinned.get(self.pinned.partition_point(|pinned| pinned.position <= after)).map(|pinned| pinned.position);
-        segment.into_iter().chain(pinned).min()
+        if after >= self.last() {
+            return None;
+        }
+        let position = after.next();
+        let ordinary = self.ordinary.as_ref().and_then(|ordinary| ordinary.first_from(position));
+        let at = self.pinned.partition_point(|apart| apart.position < position);
+        ordinary.into_iter().chain(self.pinned.get(at).map(|apart| apart.position)).min()
     }
 
     /// The length of the frame at `position`, if it is held.
     pub(super) fn held_length(&self, position: Position) -> Option<usize> {
-        match self.pinned_at(position) {
-            Some(at) => Some(self.pinned[at].frame.len()),
+        match self.apart(position) {
+            Some(apart) => Some(apart.frame.len()),
             None => self.segment_at(position)?.held_length(position),
+        }
+    }
+
+    /// The frames from `position` on in one buffer, at most `most` bytes: the last one's position, and their bytes together. None
+    /// when not even the first is as short.
+    fn run(&self, position: Position, most: usize) -> Option<(Position, usize)> {
+        match self.apart(position) {
+            Some(apart) => (apart.frame.len() <= most).then(|| (position, apart.frame.len())),
+            None => self.segment_at(position)?.run(position, most),
         }
     }
 
@@ -128,88 +253,132 @@ impl Ring {
     pub(super) fn read(&self, after: Position, most: usize, out: &mut Vec<Bytes>) -> Position {
         let mut last = after;
         let mut left = most;
-        while last == after || left > 0 {
+        while last < self.last() {
             let position = last.next();
-            let (bytes, to) = match self.pinned_at(position) {
-                Some(at) => (self.pinned[at].frame.clone(), position),
-                None => match self.segment_at(position).and_then(|segment| segment.read(position, left)) {
-                    Some(read) => read,
-                    None => break,
-                },
-            };
-            if last != after && bytes.len() > left {
-                break;
+            let Some(first) = self.held_length(position) else { break };
+            // The first event is due whatever its length.
+            let most = if last == after { left.max(first) } else { left };
+            let Some((to, length)) = self.run(position, most) else { break };
+            match self.apart(position) {
+                Some(apart) => out.push(apart.frame.clone()),
+                None => out.extend(self.segment_at(position).and_then(|segment| segment.slice(position, length))),
             }
-            left = left.saturating_sub(bytes.len());
-            out.push(bytes);
+            left = left.saturating_sub(length);
             last = to;
         }
         last
     }
 
-    /// The position of the first ordinary event.
-    fn first_ordinary(&self) -> Option<(Position, bool)> {
-        let segment = self.segments.front().and_then(Segment::earliest).map(|position| (position, false));
-        let released = self.pinned.iter().find(|pinned| pinned.ordinary).map(|pinned| (pinned.position, true));
-        segment.into_iter().chain(released).min()
-    }
-
-    /// Evicts the first ordinary event, and gives up the buffer that it was the last of; `None` when there is none.
-    pub(super) fn evict_first(&mut self) -> Option<Option<Given>> {
-        let (position, apart) = self.first_ordinary()?;
-        self.events -= 1;
-        if apart {
-            let pinned = self.pinned.remove(self.pinned_at(position)?);
-            self.bytes -= pinned.frame.len();
-            return Some(Some(Given { capacity: pinned.cost(), bytes: Some(pinned.frame) }));
+    /// The last position whose frame ends within `bytes` bytes after `after`, with what is not held counted as nothing.
+    pub(super) fn fitting(&self, after: Position, bytes: usize) -> Position {
+        let mut last = after;
+        let mut left = bytes;
+        while last < self.last() {
+            let position = last.next();
+            if self.held_length(position).is_none() {
+                last = self.next_held(last).map_or(self.last(), Position::previous);
+                continue;
+            }
+            let Some((to, length)) = self.run(position, left) else { break };
+            left -= length;
+            last = to;
         }
-        let front = self.segments.front_mut()?;
-        self.bytes -= front.evict_first();
-        Some(if front.earliest().is_none() { self.drop_front() } else { None })
+        last
     }
 
-    /// Evicts all that its first segment holds, and the released events before its end.
-    pub(super) fn evict_front(&mut self) -> Vec<Given> {
-        let mut given = Vec::new();
-        let Some(end) = self.segments.front().map(Segment::next) else {
-            given.extend(self.evict_first().flatten());
-            return given;
-        };
-        while self.first_ordinary().is_some_and(|(position, _)| position < end) {
-            given.extend(self.evict_first().flatten());
+    // ---- eviction ----
+
+    fn evict(&mut self, act: impl FnOnce(&mut Ordinary)) {
+        if let Some(ordinary) = &mut self.ordinary {
+            act(ordinary);
+            if ordinary.is_empty() {
+                self.ordinary = None;
+            }
         }
-        given
     }
 
-    /// Drops its first segment, which holds nothing any more.
-    fn drop_front(&mut self) -> Option<Given> {
-        let segment = self.segments.pop_front()?;
-        let capacity = segment.cost();
-        Some(Given { capacity, bytes: segment.into_bytes() })
+    pub(super) fn evict_front(&mut self, given: &mut Vec<Given>) {
+        self.evict(|ordinary| ordinary.evict_front(given));
     }
 
-    /// Drops its last segment, which came to hold nothing.
-    pub(super) fn drop_last(&mut self) -> Option<Given> {
-        let segment = self.segments.pop_back()?;
-        let capacity = segment.cost();
-        Some(Given { capacity, bytes: segment.into_bytes() })
+    pub(super) fn evict_acknowledged(&mut self, given: &mut Vec<Given>) {
+        self.evict(|ordinary| ordinary.evict_acknowledged(given));
     }
 
-    /// When its first event, ordinary or pinned, will be too old.
-    pub(super) fn first_due(&self, limits: &Limits) -> Option<Instant> {
-        let segment = self.segments.front().and_then(Segment::earliest_came).map(|came| came + limits.event_ttl);
-        let pinned =
-            self.pinned.iter().map(|pinned| pinned.came + if pinned.ordinary { limits.event_ttl } else { limits.result_ttl });
-        segment.into_iter().chain(pinned).min().map(|due| due + AGE_GRAIN)
-    }
-
-    /// Whether its first ordinary event is too old.
-    pub(super) fn first_ordinary_is_old(&self, limits: &Limits, now: Instant) -> bool {
-        let came = match self.first_ordinary() {
-            Some((position, true)) => self.pinned_at(position).map(|at| self.pinned[at].came),
-            Some((_, false)) => self.segments.front().and_then(Segment::earliest_came),
-            None => None,
+    /// Evicts what is more than a stream may hold; its last event stays whatever its length.
+    fn keep_limits(&mut self, limits: &Limits, given: &mut Vec<Given>) {
+        let over = |ordinary: &Ordinary| {
+            ordinary.events > limits.stream_events || (ordinary.bytes > limits.stream_bytes && ordinary.events > 1)
         };
-        came.is_some_and(|came| came + limits.event_ttl + AGE_GRAIN <= now)
+        self.evict(|ordinary| {
+            while over(ordinary) {
+                ordinary.evict_first(given);
+            }
+        });
+    }
+
+    /// Evicts what is too old; returns the positions of the pinned events among it.
+    pub(super) fn expire(&mut self, now: Instant, limits: &Limits, given: &mut Vec<Given>) -> Vec<Position> {
+        while self.first_ordinary_due(limits).is_some_and(|due| due <= now) {
+            self.evict(|ordinary| ordinary.evict_first(given));
+        }
+        let mut lost = Vec::new();
+        while self.first_pinned_due(limits).is_some_and(|due| due <= now) {
+            lost.extend(self.evict_pinned(given));
+        }
+        lost
+    }
+
+    /// Evicts its first pinned event.
+    pub(super) fn evict_pinned(&mut self, given: &mut Vec<Given>) -> Option<Position> {
+        let apart = self.take_pinned(0)?;
+        let position = apart.position;
+        given.push(apart.give());
+        Some(position)
+    }
+
+    fn take_pinned(&mut self, at: usize) -> Option<Apart> {
+        let apart = self.pinned.remove(at)?;
+        cost::tighten(&mut self.pinned);
+        self.pinned_cost -= apart.cost();
+        Some(apart)
+    }
+
+    pub(super) fn unpin(&mut self, position: Position, limits: &Limits, given: &mut Vec<Given>) {
+        let Ok(at) = Apart::find(&self.pinned, position) else { return };
+        let Some(apart) = self.take_pinned(at) else { return };
+        self.ordinary.get_or_insert_default().release(apart);
+        self.keep_limits(limits, given);
+    }
+
+    /// Never takes back what was acknowledged.
+    pub(super) fn acknowledge(&mut self, upto: Position) {
+        self.acknowledged = self.acknowledged.max(upto);
+    }
+
+    /// Gives up everything.
+    pub(super) fn give(self, given: &mut Vec<Given>) {
+        given.extend(self.pinned.into_iter().map(Apart::give));
+        if let Some(ordinary) = self.ordinary {
+            ordinary.give(given);
+        }
+    }
+}
+
+/// What the places of pinned events cost.
+fn pinned_places(length: usize) -> usize {
+    cost::list(length, size_of::<Apart>()) + length * PLACE_TO_LOSE
+}
+
+/// Recomputes the long way what is kept as sums.
+#[cfg(test)]
+impl Ring {
+    pub(super) fn audit(&self) {
+        assert_eq!(self.pinned_cost, self.pinned.iter().map(Apart::cost).sum::<usize>());
+        assert!(self.pinned.capacity() * size_of::<Apart>() <= pinned_places(self.pinned.len()));
+        assert!(self.pinned.iter().zip(self.pinned.iter().skip(1)).all(|(one, next)| one.position < next.position));
+        if let Some(ordinary) = &self.ordinary {
+            ordinary.audit();
+        }
     }
 }
