@@ -18,6 +18,8 @@ pub struct Limits {
     pub target_bytes: usize,
     /// A request body. More: 413, before it is read where the head says so. Reason: tool arguments with an image fit in 4 MiB.
     pub body_bytes: usize,
+    /// Arrays and objects of a body that stand inside each other. More: 400. Reason: handlers' parsers recurse, and stop there as well.
+    pub json_depth: usize,
     /// Messages in one batch (revision 2025-03-26). More: 400. Reason: each may be a call.
     pub batch_messages: usize,
     /// From a connection's first byte of a head to the head's end. Longer: 408. Reason: slow-header attacks.
@@ -26,6 +28,8 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// A kept-alive connection without a request. Longer: clean close.
     pub idle_timeout: Duration,
+    /// How long an answer may take to be written, streams aside. Longer: reset. Reason: a client that reads nothing holds memory.
+    pub write_timeout: Duration,
     /// How long a close may wait for bytes already handed over (a takeover's clean end too). Longer: reset.
     pub close_grace: Duration,
 
@@ -94,10 +98,12 @@ impl Default for Limits {
             headers: 64,
             target_bytes: 2 << 10,
             body_bytes: 4 << 20,
+            json_depth: 128,
             batch_messages: 64,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
             close_grace: Duration::from_secs(2),
             sessions: 20_000,
             session_ttl: Duration::from_secs(30 * 60),

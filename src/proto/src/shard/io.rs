@@ -5,14 +5,11 @@
 use bytes::Bytes;
 
 use crate::http::Head;
+pub use crate::ids::ConnId;
 use crate::ids::{CallId, ClientRequestId, Principal, SessionId, ShardIndex};
 use crate::incarnations::Liveness;
 use crate::refusal::Ended;
 use crate::time::Instant;
-
-/// A connection's name, chosen by the shell: a small index, free for another connection once the kernel was told `Closed`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnId(pub u32);
 
 /// What happened.
 #[derive(Debug)]
@@ -260,6 +257,8 @@ pub enum Cancelled {
     SessionEnded,
     /// The server drains.
     Drain,
+    /// It may have run before, in a batch that was sent again: it was never delivered.
+    Repeated,
 }
 
 /// What became of a request to the client.

@@ -1,0 +1,329 @@
+//! One session's life: its incarnation, its streams, the calls in flight and the requests to the client.
+//!
+//! Never touches a connection's bytes; knows connections only by name, as those attached to a stream.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+
+use crate::eventlog::{EventLog, RingId};
+use crate::ids::{CallId, ClientRequestId, ConnId, Incarnation, Position, Principal, SessionId, StreamNumber};
+use crate::mcp::{CallIds, Id, ListChanged, Revision};
+use crate::resume::{self, Following, Reach};
+use crate::time::Instant;
+use crate::wheel::Timer;
+
+/// A session as its shard keeps it.
+#[derive(Debug)]
+pub struct Session {
+    /// Its name.
+    pub id: SessionId,
+    /// Whose it is.
+    pub principal: Principal,
+    /// Its present life.
+    pub incarnation: Incarnation,
+    /// The negotiated revision; `None` until `initialize` is answered.
+    pub revision: Option<Revision>,
+    /// Whether `notifications/initialized` came.
+    pub confirmed: bool,
+    /// When it was last used.
+    pub last_active: Instant,
+    /// The streams of this life that are not forgotten, by number; the standalone one is first.
+    streams: VecDeque<Stream>,
+    /// Finished streams, oldest first.
+    finished: VecDeque<StreamNumber>,
+    next_stream: u32,
+    /// Calls in flight, oldest first.
+    pub calls: Vec<Call>,
+    /// Requests to the client not yet answered.
+    pub requests: Vec<ClientRequest>,
+    /// The request ids that this session has seen.
+    pub ids: CallIds,
+    /// Resources that the client subscribed to.
+    pub subscriptions: Vec<Box<str>>,
+    /// Which lists it was told may change.
+    pub list_changed: ListChanged,
+    /// Connections attached to its streams.
+    pub attached: u32,
+    /// Its idle timer.
+    pub timer: Option<Timer>,
+}
+
+/// A stream of the present life.
+#[derive(Debug)]
+pub struct Stream {
+    /// Its number.
+    pub number: StreamNumber,
+    /// Its events; none before the first, and none once a finished stream holds nothing any more.
+    pub ring: Option<RingId>,
+    /// Where it stands while it has no ring.
+    pub beyond: Position,
+    /// The calls that it answers, in the order of the request.
+    pub answers: SmallVec<[Answer; 1]>,
+    /// Whether nothing more will be said.
+    pub finished: bool,
+    /// Whether a batch began it.
+    pub batch: bool,
+    /// Whether only results can reach the client on it.
+    pub json_only: bool,
+    /// Connections attached to it: at most one GET, and the POSTs of its call.
+    pub attached: SmallVec<[ConnId; 1]>,
+    /// Requests to the client on it: where they stand, and whether they were answered.
+    pub asked: Vec<(Position, ClientRequestId, bool)>,
+    /// The last event handed to a connection.
+    pub written: Position,
+    /// Takeovers, one within the window of the other.
+    pub takeovers: u32,
+    /// When the last takeover was.
+    pub taken_over: Option<Instant>,
+}
+
+/// A call that a stream answers: kept as long as the stream's tombstone.
+#[derive(Debug)]
+pub struct Answer {
+    /// The call.
+    pub call: CallId,
+    /// The client's id.
+    pub id: Id,
+    /// What became of it.
+    pub state: AnswerState,
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerState {
+    /// In flight.
+    Pending,
+    /// Its result or error has this position.
+    At(Position),
+    /// It was cancelled: no answer will come.
+    Cancelled,
+}
+
+/// A call in flight.
+#[derive(Debug)]
+pub struct Call {
+    /// Its name.
+    pub call: CallId,
+    /// The stream that answers it.
+    pub stream: StreamNumber,
+    /// The client's id.
+    pub id: Id,
+    /// The client's progress token.
+    pub token: Option<Id>,
+    /// What its success changes in the session.
+    pub effect: Effect,
+    /// Its maximum age.
+    pub timer: Timer,
+}
+
+/// What a call's success changes in its session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// It begins the session.
+    Initialize,
+    /// It subscribes to a resource.
+    Subscribe(Box<str>),
+    /// It ends a subscription.
+    Unsubscribe(Box<str>),
+}
+
+/// A request to the client that is not answered yet.
+#[derive(Debug)]
+pub struct ClientRequest {
+    /// Its name, and its JSON-RPC id.
+    pub request: ClientRequestId,
+    /// The stream that it was sent on.
+    pub stream: StreamNumber,
+    /// Where it stands there.
+    pub position: Position,
+    /// Its maximum age.
+    pub timer: Timer,
+}
+
+impl Stream {
+    fn new(number: StreamNumber) -> Self {
+        Self {
+            number,
+            ring: None,
+            beyond: Position::START,
+            answers: SmallVec::new(),
+            finished: false,
+            batch: false,
+            json_only: false,
+            attached: SmallVec::new(),
+            asked: Vec::new(),
+            written: Position::START,
+            takeovers: 0,
+            taken_over: None,
+        }
+    }
+
+    /// The last event issued.
+    pub fn last(&self, log: &EventLog) -> Position {
+        self.ring.map_or(self.beyond, |ring| log.last(ring))
+    }
+
+    /// The first event after `position` that can be delivered: one that is held, or the stand-in for a lost result.
+    fn following(&self, log: &EventLog, position: Position) -> Option<Following> {
+        let held = self.ring.and_then(|ring| log.next_held(ring, position));
+        let lost = self
+            .answers
+            .iter()
+            .filter_map(|answer| match answer.state {
+                AnswerState::At(at) if at > position && !self.ring.is_some_and(|ring| log.holds(ring, at)) => Some(at),
+                _ => None,
+            })
+            .min();
+        match (held, lost) {
+            (Some(held), Some(lost)) if lost < held => Some(Following { position: lost, stand_in: true }),
+            (Some(held), _) => Some(Following { position: held, stand_in: false }),
+            (None, Some(lost)) => Some(Following { position: lost, stand_in: true }),
+            (None, None) => None,
+        }
+    }
+
+    /// How far the stream goes, as seen from `position`.
+    pub fn reach(&self, log: &EventLog, position: Position) -> Reach {
+        Reach { last: self.last(log), following: self.following(log, position), finished: self.finished, written: self.written }
+    }
+
+    /// The id of the call whose answer stands at `position`.
+    pub fn answered_at(&self, position: Position) -> Option<&Id> {
+        self.answers.iter().find(|answer| answer.state == AnswerState::At(position)).map(|answer| &answer.id)
+    }
+
+    /// Whether every call that it answers is over.
+    pub fn complete(&self) -> bool {
+        !self.answers.is_empty() && self.answers.iter().all(|answer| answer.state != AnswerState::Pending)
+    }
+
+    /// Whether its events are exactly its results, each of them: such a stream can be one JSON body.
+    pub fn only_results(&self, log: &EventLog) -> bool {
+        self.answers.iter().all(|answer| matches!(answer.state, AnswerState::At(_))) && self.only_results_so_far(log)
+    }
+
+    /// Whether nothing but results was said so far.
+    pub fn only_results_so_far(&self, log: &EventLog) -> bool {
+        let results = self.answers.iter().filter(|answer| matches!(answer.state, AnswerState::At(_))).count();
+        self.last(log).get() == results as u64
+    }
+
+    /// Whether the event at `position` is a request to the client that was answered.
+    pub fn asked_and_answered(&self, position: Position) -> bool {
+        self.asked.iter().any(|&(at, _, answered)| at == position && answered)
+    }
+}
+
+impl Session {
+    /// A session whose `initialize` is being answered.
+    pub fn new(id: SessionId, principal: Principal, ids: CallIds, now: Instant) -> Self {
+        Self {
+            id,
+            principal,
+            incarnation: Incarnation::FIRST,
+            revision: None,
+            confirmed: false,
+            last_active: now,
+            streams: VecDeque::from([Stream::new(StreamNumber::STANDALONE)]),
+            finished: VecDeque::new(),
+            next_stream: 1,
+            calls: Vec::new(),
+            requests: Vec::new(),
+            ids,
+            subscriptions: Vec::new(),
+            list_changed: ListChanged::default(),
+            attached: 0,
+            timer: None,
+        }
+    }
+
+    /// Begins a stream. `None` when this life has had 2³² − 1 of them.
+    pub fn begin_stream(&mut self) -> Option<&mut Stream> {
+        let number = StreamNumber(self.next_stream);
+        self.next_stream = self.next_stream.checked_add(1)?;
+        self.streams.push_back(Stream::new(number));
+        self.streams.back_mut()
+    }
+
+    /// The number that the next stream will have.
+    pub fn next_stream(&self) -> StreamNumber {
+        StreamNumber(self.next_stream)
+    }
+
+    fn index(&self, number: StreamNumber) -> Option<usize> {
+        self.streams.binary_search_by_key(&number, |stream| stream.number).ok()
+    }
+
+    /// A stream of this life, unless it was never begun or is forgotten.
+    pub fn stream(&self, number: StreamNumber) -> Option<&Stream> {
+        self.index(number).map(|index| &self.streams[index])
+    }
+
+    /// The same, to change.
+    pub fn stream_mut(&mut self, number: StreamNumber) -> Option<&mut Stream> {
+        self.index(number).map(|index| &mut self.streams[index])
+    }
+
+    /// All streams that are not forgotten.
+    pub fn streams(&self) -> impl Iterator<Item = &Stream> {
+        self.streams.iter()
+    }
+
+    /// The state of a stream as `resume::decide` wants it, seen from `position`.
+    pub fn retained(&self, log: &EventLog, number: StreamNumber, position: Option<Position>) -> resume::Retained {
+        let stream = match self.stream(number) {
+            Some(stream) => resume::Stream::Known(stream.reach(log, position.unwrap_or(stream.written))),
+            None if number.0 < self.next_stream => resume::Stream::Forgotten,
+            None => resume::Stream::NeverBegun,
+        };
+        resume::Retained { incarnation: self.incarnation, stream }
+    }
+
+    /// A stream finished: its tombstone is kept, at most `bound` of them. Returns the one that is forgotten for it.
+    pub fn retire(&mut self, number: StreamNumber, bound: usize) -> Option<Stream> {
+        self.finished.push_back(number);
+        if self.finished.len() <= bound {
+            return None;
+        }
+        let oldest = self.finished.pop_front()?;
+        self.index(oldest).and_then(|index| self.streams.remove(index))
+    }
+
+    /// Ends this life: takes its streams, and begins the next one with a standalone stream. `None` when there is no next life.
+    pub fn rotate(&mut self) -> Option<VecDeque<Stream>> {
+        self.incarnation = self.incarnation.next()?;
+        self.finished.clear();
+        self.next_stream = 1;
+        self.ids.rotate();
+        Some(std::mem::replace(&mut self.streams, VecDeque::from([Stream::new(StreamNumber::STANDALONE)])))
+    }
+
+    /// Takes its streams, for good.
+    pub fn take_streams(&mut self) -> VecDeque<Stream> {
+        std::mem::take(&mut self.streams)
+    }
+
+    /// A call in flight.
+    pub fn call(&self, call: CallId) -> Option<&Call> {
+        self.calls.binary_search_by_key(&call, |one| one.call).ok().map(|index| &self.calls[index])
+    }
+
+    /// Takes a call out of flight.
+    pub fn take_call(&mut self, call: CallId) -> Option<Call> {
+        self.calls.binary_search_by_key(&call, |one| one.call).ok().map(|index| self.calls.remove(index))
+    }
+
+    /// Takes a request to the client off the list of those not yet answered.
+    pub fn take_request(&mut self, request: ClientRequestId) -> Option<ClientRequest> {
+        let index = self.requests.iter().position(|one| one.request == request)?;
+        Some(self.requests.swap_remove(index))
+    }
+
+    /// Whether nothing holds it but its time to live.
+    pub fn is_idle(&self) -> bool {
+        self.calls.is_empty() && self.attached == 0
+    }
+}

@@ -1,0 +1,415 @@
+//! Connections on streams: attach and detach, replay and live tail as one motion, takeover, clean ends.
+//!
+//! A connection holds a position, and `resume::step` says what comes after it; nothing here queues events.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::connection::{Connection, Form, Run, Serving};
+use crate::http::{CHUNK_END, LAST_CHUNK, Version, chunk_head};
+use crate::ids::{ConnId, Cursor, Position, SlotIndex, StreamNumber};
+use crate::mcp;
+use crate::resume::{self, Gap, Step};
+use crate::session::{AnswerState, Session};
+use crate::sse::{FieldValue, Frame};
+
+use super::io::Output;
+use super::reply;
+use super::{Shard, Turn};
+
+/// A connection about to be attached to a stream.
+pub(super) struct Attach {
+    pub slot: SlotIndex,
+    pub stream: StreamNumber,
+    /// The last event that its client has.
+    pub position: Position,
+    pub form: Form,
+    pub joined: bool,
+}
+
+/// Why a stream on a connection ends before the stream does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Another connection took it over; the client waits this long before it comes back.
+    TakenOver(Duration),
+    /// The server shuts down.
+    Drained(Duration),
+    /// The session or its incarnation ends, and everything that was said has been said.
+    Over,
+}
+
+/// Bytes of a stream, framed as the connection's version needs: one chunk, or as they are.
+pub(super) fn framed(connection: &Connection, bytes: &[u8]) -> Bytes {
+    if connection.reply.version == Version::Http10 {
+        return Bytes::copy_from_slice(bytes);
+    }
+    let mut chunk = Vec::with_capacity(bytes.len() + 12);
+    chunk.extend_from_slice(&chunk_head(bytes.len()));
+    chunk.extend_from_slice(bytes);
+    chunk.extend_from_slice(CHUNK_END);
+    chunk.into()
+}
+
+/// `data` of a `resync`.
+fn resync_data(requested: Option<&str>, earliest: Option<&str>, gap: &Gap, reason: &str) -> Vec<u8> {
+    serde_json::json!({
+        "requested": requested,
+        "earliest": earliest,
+        "lost": gap.lost,
+        "unrecoverable": true,
+        "reason": reason,
+    })
+    .to_string()
+    .into_bytes()
+}
+
+impl Shard {
+    /// Attaches a connection to a stream.
+    pub(super) fn attach(&mut self, conn: ConnId, attach: Attach, turn: &Turn<'_>) {
+        let Attach { slot, stream: number, position, form, joined } = attach;
+        let Some(session) = self.sessions.get_mut(slot.0 as usize).and_then(Option::as_deref_mut) else { return };
+        session.attached += 1;
+        session.last_active = turn.now;
+        if let Some(stream) = session.stream_mut(number) {
+            stream.attached.push(conn);
+        }
+        if let Some(connection) = self.connection(conn) {
+            connection.serving =
+                Some(Serving { slot, stream: number, position, announced: false, crossed_gap: false, joined, form, retry: None });
+        }
+        self.ready.push_back(conn);
+    }
+
+    /// Takes a connection off its stream. Where it is `gone`, what it was handed and had not written counts as never written, unless
+    /// somebody else has taken the stream on from there.
+    pub(super) fn detach(&mut self, conn: ConnId, gone: bool, turn: &Turn<'_>) {
+        let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(serving) = connection.serving.take() else { return };
+        let unwritten = connection.unwritten_run();
+        let Some(session) = self.sessions.get_mut(serving.slot.0 as usize).and_then(Option::as_deref_mut) else { return };
+        session.attached = session.attached.saturating_sub(1);
+        session.last_active = turn.now;
+        let Some(stream) = session.stream_mut(serving.stream) else { return };
+        stream.attached.retain(|attached| *attached != conn);
+        if let (Some((run, bytes)), Some(ring)) = (unwritten, stream.ring)
+            && gone
+            && stream.written == run.to
+            && stream.attached.is_empty()
+        {
+            stream.written = self.log.fitting(ring, run.after, bytes);
+        }
+    }
+
+    /// A repost joins the stream of the first execution, from its beginning.
+    pub(super) fn join(&mut self, conn: ConnId, slot: SlotIndex, stream: StreamNumber, turn: &mut Turn<'_>) {
+        let form = self.form_of_answers();
+        self.attach(conn, Attach { slot, stream, position: Position::START, form, joined: true }, turn);
+        let Some(found) = self.session(slot).and_then(|session| session.stream(stream)) else { return };
+        if found.finished {
+            return self.settle_answer(conn, turn);
+        }
+        if form == Form::Sse || (form == Form::Undecided && found.last(&self.log) > Position::START) {
+            self.open_stream(conn, None, None, turn);
+        }
+    }
+
+    /// Writes the head of an SSE stream, and its opening event or `resync`.
+    pub(super) fn open_stream(
+        &mut self,
+        conn: ConnId,
+        gap: Option<(Gap, Option<Cursor>)>,
+        verdict: Option<&str>,
+        turn: &mut Turn<'_>,
+    ) {
+        let retry = self.spread_retry(self.config.limits.retry, turn);
+        let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(serving) = &mut connection.serving else { return };
+        let Some(session) = self.sessions.get(serving.slot.0 as usize).and_then(Option::as_deref) else { return };
+        let session_id = (serving.form == Form::Initialize).then(|| session.id.encode());
+        serving.form = Form::Sse;
+        let opening_event = session.revision.is_some_and(|revision| revision.rules().opening_event);
+        let made = match gap {
+            Some((gap, requested)) => {
+                let requested = requested.map(|cursor| cursor.encode(&self.config.key, &session.id));
+                let requested = requested.as_ref().map(|text| text.as_str());
+                resync(&self.config.key, session, serving, &gap, requested, "evicted", Some(retry))
+            }
+            None if opening_event => {
+                let id = Cursor::new(session.incarnation, serving.stream, serving.position).encode(&self.config.key, &session.id);
+                let mut made = Vec::with_capacity(96);
+                Frame { event: None, id: FieldValue::new(id.as_str()), retry: Some(retry), data: Some(b"") }.encode(&mut made);
+                made
+            }
+            None => {
+                serving.retry = Some(retry);
+                Vec::new()
+            }
+        };
+        if connection.reply.version == Version::Http10 {
+            // The end of such a stream is the end of the connection.
+            connection.reply.keep_alive = false;
+        }
+        let head = reply::stream_head(&connection.reply, verdict, session_id.as_ref().map(|text| text.as_str()));
+        connection.queue(head);
+        if !made.is_empty() {
+            let made = framed(connection, &made);
+            connection.queue(made);
+        }
+        self.ready.push_back(conn);
+    }
+
+    /// The default `retry`, spread by ±20 % so that a herd does not come back at once.
+    pub(super) fn spread_retry(&self, retry: Duration, turn: &mut Turn<'_>) -> Duration {
+        let millis = u64::try_from(retry.as_millis()).unwrap_or(u64::MAX);
+        let fifth = millis / 5;
+        Duration::from_millis(millis - fifth + (turn.random)() % (2 * fifth + 1))
+    }
+
+    /// Hands the shell what the connection may write now.
+    pub(super) fn write(&mut self, conn: ConnId, turn: &mut Turn<'_>) {
+        let Some(connection) = self.connection(conn) else { return };
+        if connection.sending() || connection.closed() {
+            return;
+        }
+        let (run, slices, ended) = match &connection.serving {
+            Some(serving) if serving.form == Form::Sse => self.gather(conn),
+            _ => (None, Vec::new(), false),
+        };
+        let Some(connection) = self.connection(conn) else { return };
+        if let Some(slices) = connection.next_send(run, slices, turn.now) {
+            turn.out.push(Output::Send { conn, slices });
+        }
+        if ended {
+            self.detach(conn, false, turn);
+            if let Some(connection) = self.connection(conn) {
+                connection.answered();
+            }
+            self.ready.push_back(conn);
+        }
+    }
+
+    /// Moves a connection along its stream by at most one run of events: what is made on the way is queued, the run's slices are
+    /// returned, and whether the stream has ended for it.
+    fn gather(&mut self, conn: ConnId) -> (Option<Run>, Vec<Bytes>, bool) {
+        let mut slices = Vec::new();
+        let mut run = None;
+        let nothing = (None, Vec::new(), false);
+        let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return nothing };
+        let Some(mut serving) = connection.serving.take() else { return nothing };
+        let session = self.sessions.get_mut(serving.slot.0 as usize).and_then(Option::as_deref_mut);
+        let Some(session) = session else { return nothing };
+        let mut ended = false;
+        while let Some(stream) = session.stream(serving.stream) {
+            let step = resume::step(serving.position, serving.announced, &stream.reach(&self.log, serving.position));
+            match step {
+                Step::Wait => break,
+                Step::End => {
+                    if serving.crossed_gap {
+                        for answer in stream.answers.iter().filter(|answer| answer.state == AnswerState::Cancelled) {
+                            let mut made = Vec::new();
+                            let message = reply::outcome_unknown_message(&answer.id);
+                            Frame { event: None, id: None, retry: None, data: Some(&message) }.encode(&mut made);
+                            slices.push(framed(connection, &made));
+                        }
+                    }
+                    ended = true;
+                    break;
+                }
+                _ if run.is_some() => break,
+                Step::Next(next) if next.stand_in => {
+                    let id =
+                        Cursor::new(session.incarnation, serving.stream, next.position).encode(&self.config.key, &session.id);
+                    if let Some(answered) = stream.answered_at(next.position) {
+                        let message = reply::outcome_unknown_message(answered);
+                        let mut made = Vec::new();
+                        let retry = serving.retry.take();
+                        Frame { event: None, id: FieldValue::new(id.as_str()), retry, data: Some(&message) }.encode(&mut made);
+                        self.counters.outcomes_unknown += 1;
+                        connection.queue(framed(connection, &made));
+                    }
+                    (serving.position, serving.announced) = (next.position, false);
+                }
+                Step::Next(next) if serving.joined && stream.asked_and_answered(next.position) => {
+                    (serving.position, serving.announced) = (next.position, false);
+                }
+                Step::Next(_) => {
+                    let Some(ring) = stream.ring else { break };
+                    // Where single events may have to be left out, they are taken one at a time.
+                    let most = if serving.joined && !stream.asked.is_empty() { 1 } else { self.config.limits.send_bytes };
+                    let mut events = Vec::new();
+                    let to = self.log.read(ring, serving.position, most, &mut events);
+                    if to == serving.position {
+                        break;
+                    }
+                    let prefix = push_run(connection, &mut slices, events, serving.retry.take());
+                    run = Some(Run { prefix, after: serving.position, to });
+                    (serving.position, serving.announced) = (to, false);
+                }
+                Step::Gap(gap) => {
+                    self.counters.overruns += 1;
+                    let from_the_start = serving.joined && serving.position == Position::START;
+                    let reason = if from_the_start { "evicted" } else { "overrun" };
+                    let made = resync(&self.config.key, session, &mut serving, &gap, None, reason, None);
+                    connection.queue(framed(connection, &made));
+                }
+            }
+        }
+        if ended && connection.reply.version == Version::Http11 {
+            slices.push(Bytes::from_static(LAST_CHUNK));
+        }
+        if let Some(stream) = session.stream_mut(serving.stream) {
+            stream.written = stream.written.max(serving.position);
+        }
+        connection.serving = Some(serving);
+        (run, slices, ended)
+    }
+
+    /// Ends every older connection of a stream, for the one that is about to be attached.
+    pub(super) fn take_over(&mut self, slot: SlotIndex, number: StreamNumber, turn: &mut Turn<'_>) {
+        let limits = &self.config.limits;
+        let (retry, most, window) = (limits.retry, limits.retry_max, limits.takeover_window);
+        let Some(stream) = self.session_mut(slot).and_then(|session| session.stream_mut(number)) else { return };
+        let older = stream.attached.clone();
+        if older.is_empty() {
+            return;
+        }
+        let again = stream.taken_over.is_some_and(|last| turn.now.since(last) < window);
+        stream.takeovers = if again { (stream.takeovers + 1).min(16) } else { 0 };
+        stream.taken_over = Some(turn.now);
+        let retry = (retry * (1 << stream.takeovers)).min(most.max(retry));
+        self.counters.takeovers += 1;
+        for conn in older {
+            let retry = self.spread_retry(retry, turn);
+            self.end_serving(conn, Ending::TakenOver(retry), turn);
+        }
+    }
+
+    /// Ends a stream on one connection before the stream itself ends: a clean end, with `retry` where the client may come back.
+    pub(super) fn end_serving(&mut self, conn: ConnId, ending: Ending, turn: &mut Turn<'_>) {
+        let Some(form) = self.connection(conn).and_then(|connection| connection.serving.as_ref()).map(|serving| serving.form)
+        else {
+            return;
+        };
+        match form {
+            Form::Sse => {}
+            Form::Undecided => self.open_stream(conn, None, None, turn),
+            Form::Json | Form::Initialize => return self.give_up_answer(conn, turn),
+        }
+        let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(serving) = &connection.serving else { return };
+        let opening_event = self
+            .sessions
+            .get(serving.slot.0 as usize)
+            .and_then(Option::as_deref)
+            .and_then(|session| session.revision)
+            .is_some_and(|revision| revision.rules().opening_event);
+        match ending {
+            // Clients of older revisions take a block without data for a message and fail on it.
+            Ending::TakenOver(retry) | Ending::Drained(retry) if opening_event => {
+                let mut made = Vec::new();
+                Frame { event: None, id: None, retry: Some(retry), data: None }.encode(&mut made);
+                let made = framed(connection, &made);
+                connection.queue(made);
+            }
+            _ => {}
+        }
+        if connection.reply.version == Version::Http11 {
+            connection.queue(Bytes::from_static(LAST_CHUNK));
+        }
+        connection.taken_over = true;
+        self.detach(conn, false, turn);
+        if let Some(connection) = self.connection(conn) {
+            connection.answered();
+        }
+        self.ready.push_back(conn);
+    }
+
+    /// Queues everything that a stream still holds for a connection, and a clean end: the session or its incarnation is about to go.
+    pub(super) fn say_the_rest(&mut self, conn: ConnId, turn: &mut Turn<'_>) {
+        let sse = self
+            .connection(conn)
+            .and_then(|connection| connection.serving.as_ref())
+            .is_some_and(|serving| matches!(serving.form, Form::Sse));
+        if !sse {
+            return self.settle_answer(conn, turn);
+        }
+        loop {
+            let (run, slices, ended) = self.gather(conn);
+            let Some(connection) = self.connection(conn) else { return };
+            for slice in slices {
+                connection.queue(slice);
+            }
+            if ended {
+                break self.detach(conn, false, turn);
+            }
+            if run.is_none() {
+                return self.end_serving(conn, Ending::Over, turn);
+            }
+        }
+        if let Some(connection) = self.connection(conn) {
+            connection.answered();
+        }
+        self.ready.push_back(conn);
+    }
+}
+
+/// Adds a run of events to a send as one chunk; returns how many bytes come before its first frame.
+fn push_run(connection: &Connection, slices: &mut Vec<Bytes>, events: Vec<Bytes>, retry: Option<Duration>) -> usize {
+    let mut before = Vec::new();
+    if let Some(retry) = retry {
+        // The field joins the block of the frame that follows.
+        before.extend_from_slice(format!("retry: {}\n", retry.as_millis()).as_bytes());
+    }
+    let length = before.len() + events.iter().map(Bytes::len).sum::<usize>();
+    if connection.reply.version == Version::Http11 {
+        let mut head = chunk_head(length).to_vec();
+        head.append(&mut before);
+        before = head;
+    }
+    let prefix = before.len();
+    if !before.is_empty() {
+        slices.push(before.into());
+    }
+    slices.extend(events);
+    if connection.reply.version == Version::Http11 {
+        slices.push(Bytes::from_static(CHUNK_END));
+    }
+    prefix
+}
+
+/// A `resync`, with what stock clients act on where the stream is the standalone one; moves the reader to where it stands.
+fn resync(
+    key: &crate::ids::Key,
+    session: &Session,
+    serving: &mut Serving,
+    gap: &Gap,
+    requested: Option<&str>,
+    reason: &str,
+    retry: Option<Duration>,
+) -> Vec<u8> {
+    let cursor = |position| Cursor::new(session.incarnation, serving.stream, position).encode(key, &session.id);
+    let at = cursor(gap.at);
+    let earliest = gap.earliest.map(cursor);
+    let data = resync_data(requested, earliest.as_ref().map(|text| text.as_str()), gap, reason);
+    let mut made = Vec::with_capacity(data.len() + 128);
+    let retry = retry.or(serving.retry.take());
+    Frame { event: FieldValue::new("resync"), id: FieldValue::new(at.as_str()), retry, data: Some(&data) }.encode(&mut made);
+    if serving.stream == StreamNumber::STANDALONE {
+        let mut message = Vec::new();
+        let mut notify = |method: &str, params: Option<&[u8]>| {
+            message.clear();
+            mcp::write_notification(&mut message, method, params);
+            Frame { event: None, id: None, retry: None, data: Some(&message) }.encode(&mut made);
+        };
+        for method in session.list_changed.methods() {
+            notify(method, None);
+        }
+        for uri in &session.subscriptions {
+            let params = serde_json::json!({ "uri": uri }).to_string();
+            notify("notifications/resources/updated", Some(params.as_bytes()));
+        }
+    }
+    (serving.position, serving.announced, serving.crossed_gap) = (gap.at, true, true);
+    made
+}
