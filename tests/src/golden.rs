@@ -240,6 +240,9 @@ impl Names {
         for (name, cursor) in &self.cursors {
             text = text.replace(&format!("{{cursor {name}}}"), cursor);
         }
+        for name in ["{session ", "{cursor "] {
+            assert!(!text.contains(name), "a name without a value so far: {text}");
+        }
         text
     }
 

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod embedded;
 pub mod golden;
 pub mod http;
 pub mod matrix;

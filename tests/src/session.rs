@@ -67,7 +67,7 @@ pub struct Session {
     /// What the server said of itself.
     pub server: Value,
     /// Fields that every request carries besides.
-    extra: Vec<(String, String)>,
+    pub extra: Vec<(String, String)>,
 }
 
 impl Session {

@@ -66,6 +66,11 @@ impl Block {
         self.event.as_deref().is_none_or(|event| event == "message") && self.data.as_ref().is_some_and(|data| !data.is_empty())
     }
 
+    /// What it says, wherever on a stream it stands: its id and its data. (The first event of a stream may carry `retry` as well.)
+    pub fn said(&self) -> (Option<&str>, Option<&str>) {
+        (self.id.as_deref(), self.data.as_deref())
+    }
+
     /// Its data as JSON.
     pub fn json(&self) -> Value {
         let data = self.data.as_deref().unwrap_or_else(|| panic!("no data in {:?}", self.text));

@@ -3,12 +3,12 @@
 //! Never retries, reconnects or interprets. Waiting has a bound everywhere; what did not come in time is a panic with the transcript.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::http::{Direction, Head, Piece, Reader};
 use crate::sse::{Block, Blocks};
@@ -165,10 +165,26 @@ const SHOWN: usize = 4096;
 impl Connection {
     /// Connects.
     pub fn open(address: SocketAddr) -> Self {
-        let socket = TcpStream::connect_timeout(&address, PATIENCE).unwrap_or_else(|error| panic!("{address}: {error}"));
+        Self::try_open(address).unwrap_or_else(|error| panic!("{address}: {error}"))
+    }
+
+    /// Connects with hardly any room for what is received and not read, so that a server soon notices a reader that does not read.
+    pub fn open_narrow(address: SocketAddr) -> Self {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
+        socket.set_recv_buffer_size(4 << 10).expect("a socket takes options");
+        socket.connect(&address.into()).unwrap_or_else(|error| panic!("{address}: {error}"));
+        Self::over(socket.into())
+    }
+
+    /// Connects, unless the server does not let anybody in.
+    pub fn try_open(address: SocketAddr) -> io::Result<Self> {
+        TcpStream::connect_timeout(&address, PATIENCE).map(Self::over)
+    }
+
+    fn over(socket: TcpStream) -> Self {
         socket.set_nodelay(true).expect("a connected socket takes options");
         Self {
-            peer: address,
+            peer: socket.peer_addr().expect("a connected socket has a peer"),
             socket,
             reader: Reader::new(Direction::Responses),
             unread: VecDeque::new(),
@@ -463,7 +479,8 @@ impl Stream {
 
     /// The connection, after the stream's clean end.
     pub fn into_connection(self) -> Connection {
-        assert!(self.connection.reader.whole(), "the stream has not ended");
+        let reader = &self.connection.reader;
+        assert!(reader.whole() || reader.ends_with_connection(), "the stream has not ended");
         self.connection
     }
 

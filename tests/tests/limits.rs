@@ -71,16 +71,20 @@ fn served(connection: &mut Connection) -> Option<Head> {
     (head.status() != 503).then_some(head)
 }
 
+fn lets_in(server: &Rejoin) -> bool {
+    Connection::try_open(server.address).is_ok_and(|mut connection| served(&mut connection).is_some())
+}
+
 fn one_connection_more_is_turned_away_until_there_is_room(on: Flavour) {
     let server = Rejoin::start(on, &["--max-connections", "4"]);
-    let mut connections: Vec<Connection> = (0..24).map(|_| Connection::open(server.address)).collect();
+    let mut connections: Vec<Connection> = (0..24).filter_map(|_| Connection::try_open(server.address).ok()).collect();
     let inside = connections.iter_mut().filter_map(served).count();
     // The kernel spreads connections over shards; each has its share.
     assert!(inside <= 4, "{inside} of 4 connections were served");
     assert!(inside == 4 || on.shards > 1, "{inside} of 4 connections were served");
     drop(connections);
     let deadline = Instant::now() + Duration::from_secs(10);
-    while served(&mut Connection::open(server.address)).is_none() {
+    while !lets_in(&server) {
         assert!(Instant::now() < deadline, "there is room again, and nobody is let in");
         sleep(Duration::from_millis(20));
     }
@@ -88,7 +92,8 @@ fn one_connection_more_is_turned_away_until_there_is_room(on: Flavour) {
 
 fn running_out_of_descriptors_neither_spins_nor_kills(on: Flavour) {
     let mut server = Rejoin::start_with_descriptors(on, 64, &[]);
-    let crowd: Vec<Connection> = (0..150).map(|_| Connection::open(server.address)).collect();
+    // Whom it cannot take it may reset.
+    let crowd: Vec<Connection> = (0..150).filter_map(|_| Connection::try_open(server.address).ok()).collect();
     sleep(Duration::from_millis(300));
     let before = server.cpu_time();
     sleep(Duration::from_secs(2));
@@ -97,7 +102,7 @@ fn running_out_of_descriptors_neither_spins_nor_kills(on: Flavour) {
     assert!(server.runs());
     drop(crowd);
     let deadline = Instant::now() + Duration::from_secs(15);
-    while served(&mut Connection::open(server.address)).is_none() {
+    while !lets_in(&server) {
         assert!(Instant::now() < deadline, "descriptors are free again, and nobody is let in");
         sleep(Duration::from_millis(50));
     }
@@ -208,30 +213,24 @@ fn flood(session: &Session, id: u64, events: u64, bytes: u64) {
 }
 
 fn events_beyond_the_log_are_evicted_and_a_neighbour_keeps_its_own(on: Flavour) {
-    let (server, quiet) = started(on, &["--log-memory", "4MiB"]);
+    let (server, quiet) = started(on, &["--log-memory", "2MiB"]);
     let kept = quiet.call(&call(1, "ticker", ticks(20, 0))).rest();
     let noisy = Session::begin(server.address, NOVEMBER);
-    let mut first = noisy.call(&call(0, "ticker", ticks(3, 0)));
-    first.rest();
-    let mut big = ticks(1, 0);
-    big["payload_bytes"] = json!(1_000);
-    let opening = noisy.call(&call(1, "ticker", big)).rest()[0].cursor().to_owned();
-    assert!(!opening.is_empty());
-    flood(&noisy, 2, 800, 16 << 10);
+    flood(&noisy, 2, 600, 8 << 10);
     let again = quiet.resume(kept[0].cursor()).rest();
     assert_eq!(again[1..], kept[1..], "one noisy session evicted a quiet one's history");
 }
 
 fn memory_stays_within_bounds_under_a_flood(on: Flavour) {
-    let (server, session) = started(on, &["--log-memory", "8MiB"]);
+    let (server, session) = started(on, &["--log-memory", "2MiB"]);
     flood(&session, 1, 50, 16 << 10);
     let before = server.resident_kib();
-    for id in 2..8 {
-        flood(&session, id, 600, 32 << 10);
+    for id in 2..6 {
+        flood(&session, id, 250, 32 << 10);
     }
     let grown = server.resident_kib().saturating_sub(before);
-    assert!(grown < 24 << 10, "{grown} KiB more after 115 MB of events under a budget of 8 MiB");
-    let mut last = ticks(400, 0);
+    assert!(grown < 10 << 10, "{grown} KiB more after 32 MB of events under a budget of 2 MiB");
+    let mut last = ticks(200, 0);
     last["payload_bytes"] = json!(32 << 10);
     let mut stream = session.call(&call(9, "ticker", last));
     let opening = stream.event();

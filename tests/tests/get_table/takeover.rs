@@ -9,7 +9,7 @@ use rejoin_tests::on_every_server;
 use rejoin_tests::server::Rejoin;
 use rejoin_tests::session::{NOVEMBER, Session, call, executions, tick, ticks, ticks_in};
 use rejoin_tests::sse::Block;
-use rejoin_tests::wire::{Ended, PATIENCE, Step, Stream};
+use rejoin_tests::wire::{Connection, Ended, PATIENCE, Step, Stream};
 use serde_json::json;
 
 on_every_server!(
@@ -91,14 +91,16 @@ fn takeovers_in_turn_double_the_losers_retry(on: Flavour) {
 
 fn a_loser_that_does_not_read_is_reset(on: Flavour) {
     let (_server, session) = started(on);
-    let mut arguments = ticks(200, 1);
-    arguments["payload_bytes"] = json!(128 << 10);
-    let mut deaf = session.call(&call(1, "ticker", arguments));
+    let mut arguments = ticks(500, 0);
+    arguments["payload_bytes"] = json!(16 << 10);
+    let mut deaf = Connection::open_narrow(session.address);
+    deaf.send(&session.post(&call(1, "ticker", arguments)));
+    let mut deaf = deaf.stream();
     let seen = deaf.take(2);
-    sleep(Duration::from_millis(1_500));
+    sleep(Duration::from_millis(3_000));
     let mut newer = session.resume(seen[1].cursor());
     newer.event();
-    sleep(Duration::from_millis(3_500));
+    sleep(Duration::from_millis(5_000));
     loop {
         match deaf.step(PATIENCE) {
             Step::Block(_) => {}

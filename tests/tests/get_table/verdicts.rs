@@ -8,6 +8,7 @@ use rejoin_tests::matrix::Flavour;
 use rejoin_tests::on_every_server;
 use rejoin_tests::server::Rejoin;
 use rejoin_tests::session::{JUNE, NOVEMBER, Session, call, call_with_token, executions, tick, ticks, ticks_in};
+use rejoin_tests::sse::Block;
 use rejoin_tests::wire::ask;
 use serde_json::{Value, json};
 
@@ -65,8 +66,7 @@ fn a_replay_is_exactly_what_follows_the_cursor(on: Flavour) {
     stream_with(&replay, "replay");
     let again = replay.rest();
     assert!(again[0].is_opening() && again[0].id == first[4].id, "the presented cursor opens the stream: {}", again[0].text);
-    let text = |block: &rejoin_tests::sse::Block| (block.id.clone(), block.data.clone());
-    assert_eq!(again[1..].iter().map(text).collect::<Vec<_>>(), first[5..].iter().map(text).collect::<Vec<_>>());
+    assert_eq!(again[1..], first[5..]);
 }
 
 fn every_cursor_of_a_call_replays_its_own_rest(on: Flavour) {
@@ -218,6 +218,7 @@ fn a_replay_may_be_asked_for_again_and_again(on: Flavour) {
     let first = session.call(&call_with_token(1, "token", "ticker", ticks(6, 0))).rest();
     assert_eq!(ticks_in(&first), (1..=6).collect::<Vec<_>>());
     for _ in 0..5 {
-        assert_eq!(session.resume(first[1].cursor()).rest(), first[2..]);
+        let again = session.resume(first[1].cursor()).rest();
+        assert!(again.iter().map(Block::said).eq(first[2..].iter().map(Block::said)), "{again:?}");
     }
 }

@@ -5,7 +5,7 @@ use rejoin_tests::matrix::Flavour;
 use rejoin_tests::on_every_server;
 use rejoin_tests::server::Rejoin;
 use rejoin_tests::session::{
-    JUNE, MARCH, NOVEMBER, Session, call, executions, fresh_key, messages_of, notification, request, tick, ticks,
+    JUNE, MARCH, NOVEMBER, Session, call, executions, fresh_key, messages_of, notification, request, result_of, tick, ticks,
 };
 use rejoin_tests::wire::ask;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ on_every_server!(
     what_is_ready_at_once_is_one_array,
     policy_json_gives_one_array,
     a_batch_without_requests_is_202,
-    a_batch_is_never_a_repost,
+    a_batch_sent_again_is_neither_joined_nor_executed,
     a_batchs_stream_is_resumed_like_any_other,
     a_single_request_may_come_as_a_batch,
     later_revisions_refuse_batches,
@@ -84,15 +84,17 @@ fn a_batch_without_requests_is_202(on: Flavour) {
     accepted(&session.tell(&json!([notification("notifications/roots/list_changed", json!({})), response])));
 }
 
-fn a_batch_is_never_a_repost(on: Flavour) {
+fn a_batch_sent_again_is_neither_joined_nor_executed(on: Flavour) {
     let (_server, session) = started(on, &[]);
-    let key = fresh_key();
-    let batch = json!([call(1, "ticker", json!({"count": 1, "interval_ms": 0, "payload_bytes": 0, "key": key}))]);
-    let run = || {
-        let messages = messages_of(&session.tell(&batch));
-        executions(&messages.last().expect("an answer")["result"])
-    };
-    assert_eq!([run(), run()], [1, 2]);
+    let asked = call(1, "ticker", ticks(1, 0));
+    let batch = json!([asked, request(2, "ping", json!({}))]);
+    assert_eq!(executions(&result_of(&session.tell(&batch), &json!(1))), 1);
+    let again = messages_of(&session.tell(&batch));
+    let of_call = again.iter().find(|message| message["id"] == 1).expect("an answer to the call");
+    rejoin_tests::check::error(&of_call["error"], "outcome_unknown");
+    assert!(again.iter().any(|message| message["id"] == 2 && message["result"].is_object()), "{again:?}");
+    let key = &asked["params"]["arguments"];
+    assert_eq!(executions(&session.result(&call(3, "ticker", key.clone()))), 2);
 }
 
 fn a_batchs_stream_is_resumed_like_any_other(on: Flavour) {

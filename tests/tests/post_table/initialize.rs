@@ -100,7 +100,8 @@ fn in_a_batch_it_is_refused(on: Flavour) {
 }
 
 fn one_that_fails_leaves_no_session(on: Flavour) {
-    let server = Rejoin::start(on, &["--max-sessions", "1", "--shards", "1"]);
+    // One place in all, on one shard.
+    let server = Rejoin::start(Flavour { shards: 1, ..on }, &["--max-sessions", "1"]);
     for params in [json!({}), json!({"protocolVersion": 7}), json!([])] {
         let asked = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
         let answer = ask(server.address, &Request::post(server.address, &asked));
