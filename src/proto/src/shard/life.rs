@@ -13,7 +13,7 @@ use crate::time::Instant;
 
 use super::io::{Cancelled, Delivery, NotTaken, Outcome, Output};
 use super::serve::{Attach, Ending};
-use super::{Drain, Due, ResponsePolicy, Shard, Turn};
+use super::{Drain, Due, ResponsePolicy, Shard, Turn, reply};
 
 /// A call that begins.
 pub(super) struct Begun {
@@ -182,6 +182,29 @@ impl Shard {
         } else {
             self.open_stream(conn, None, None, turn);
         }
+        Ok(())
+    }
+
+    /// The handler has no room for a call; for an `initialize`, nothing was begun.
+    pub(super) fn emit_shed(
+        &mut self,
+        slot: SlotIndex,
+        call: CallId,
+        refusal: Refusal,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), NotTaken> {
+        let session = self.session(slot).ok_or(NotTaken::SessionEnded)?;
+        let found = session.call(call).ok_or(NotTaken::CallEnded)?;
+        if found.effect != Effect::Initialize {
+            return self.emit_answer(slot, call, Err(&reply::refusal_error(refusal)), turn);
+        }
+        let client_id = found.id.clone();
+        let waiting = session.stream(found.stream).and_then(|stream| stream.attached.first().copied());
+        if let Some(conn) = waiting {
+            self.detach(conn, false, turn);
+            self.refuse(conn, refusal, None, Some(&client_id));
+        }
+        self.end_session(slot, Ended::Closed, turn);
         Ok(())
     }
 
