@@ -118,9 +118,11 @@ impl Session {
         let emission = Emission::Request { to, request, method: method.into(), params };
         let (reply, answer) = oneshot::channel();
         let mail = Mail::Asked { session: self.id, emission, request, reply };
-        match Local::of(&self.remote) {
-            Some(local) => local.take_mail(mail),
-            None => self.remote.post(mail).await.map_err(|why| RequestError::NotSent(why.into()))?,
+        // Not a `match`: its shard's handle would live until its end, and the future could not be sent to another thread.
+        if let Some(local) = Local::of(&self.remote) {
+            local.take_mail(mail);
+        } else {
+            self.remote.post(mail).await.map_err(|why| RequestError::NotSent(why.into()))?;
         }
         let pending = Pending { session: self, request, answered: false };
         pending.wait(answer).await

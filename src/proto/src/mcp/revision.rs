@@ -95,8 +95,7 @@ const TABLE: [Rules; 5] = [
 
 impl Revision {
     /// All of them, in order of age.
-    pub const ALL: [Self; 5] =
-        [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];
+    pub const ALL: [Self; 5] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];
 
     /// The newest with sessions: what a server offers to a client that asks for a revision unknown to it.
     pub const LATEST_WITH_SESSIONS: Self = Self::V2025_11_25;
@@ -148,7 +147,8 @@ mod tests {
 
     #[test]
     fn a_refusal_names_exactly_the_revisions_with_sessions() {
-        let named: Vec<_> = TABLE.iter().rev().filter(|rules| rules.sessions && rules.streamable).map(|rules| rules.name).collect();
+        let named: Vec<_> =
+            TABLE.iter().rev().filter(|rules| rules.sessions && rules.streamable).map(|rules| rules.name).collect();
         assert_eq!(Revision::WITH_SESSIONS, named.join(", "));
         assert_eq!(Revision::LATEST_WITH_SESSIONS.as_str(), named[0]);
         let message = Refusal::UnsupportedRevision.shape().message;

@@ -476,7 +476,10 @@ fn a_batch_is_one_stream_that_ends_after_its_last_answer() {
 fn a_revision_before_this_transport_is_named_in_its_own_sessions_only() {
     let mut bench = Bench::new(|_| {});
     let named = |session: SessionId, revision: &str| {
-        format!("GET /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nMCP-Protocol-Version: {revision}\r\n{}\r\n", id(session))
+        format!(
+            "GET /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nMCP-Protocol-Version: {revision}\r\n{}\r\n",
+            id(session)
+        )
     };
     let (old, new) = (bench.session("2024-11-05"), bench.session("2025-11-25"));
     for revision in ["2024-11-05", "2025-03-26"] {
