@@ -29,6 +29,9 @@ use lines::{Line, Lines};
 use process::Process;
 use routes::{Routes, Started};
 
+/// The first descriptor after stdin, stdout and stderr.
+const FIRST_GIVEN: i32 = 3;
+
 /// How children are run.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -62,6 +65,8 @@ pub(crate) struct Running {
 impl Plant {
     /// Starts the thread on which children are run.
     pub(crate) fn start(settings: Settings) -> io::Result<Running> {
+        // What we open is not inherited; what we were given is not for children either.
+        close_fds::set_fds_cloexec_threadsafe(FIRST_GIVEN, &[]);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let room = usize::try_from(settings.max_children).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let plant = Arc::new(Self {

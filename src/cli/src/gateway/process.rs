@@ -33,7 +33,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts the command as the leader of a process group of its own. It inherits our environment and no descriptor but its pipes:
-    /// std opens everything with `O_CLOEXEC`, and so do the libraries that we use.
+    /// everything else that we hold closes on exec.
     pub(super) fn start(command: &[OsString]) -> io::Result<(Self, Pipes)> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let exits = unix::signal(SignalKind::child())?;

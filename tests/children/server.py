@@ -12,6 +12,7 @@ REVISION = os.environ.get("REVISION")
 LOCK = threading.Lock()
 ANSWERS = {}
 CANCELLED = []
+STUBBORN = threading.Event()
 HEARD = []
 
 
@@ -102,7 +103,8 @@ def grandchild(*_):
 
 
 def stubborn(*_):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    """From here on neither the end of the input nor SIGTERM ends it."""
+    STUBBORN.set()
     threading.Thread(target=time.sleep, args=(600,)).start()
     return str(os.getpid())
 
@@ -156,6 +158,7 @@ def receive(message):
         ready[0].set()
 
 
+signal.signal(signal.SIGTERM, lambda *_: STUBBORN.is_set() or os._exit(143))
 if "DEAF" in os.environ:
     time.sleep(600)
 for line in sys.stdin:
