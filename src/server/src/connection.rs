@@ -130,6 +130,8 @@ pub(crate) async fn run(local: Rc<Local>, conn: Rc<Conn>, stream: TcpStream) {
         Served::HandedOff(handoff) => return Box::pin(hand_over(&local, stream, handoff)).await,
     }
     drop(stream);
+    // What was not sent is let go before the kernel is told: it counts what its slices hold.
+    conn.send.take();
     local.closed(&conn);
 }
 

@@ -51,11 +51,9 @@ impl fmt::Display for Chosen {
 /// How long the probe may take.
 const PROBE_TIME: Duration = Duration::from_secs(1);
 
-/// Entries of a shard's submission queue: enough for 15,000 parked operations, since each is submitted once.
+/// Entries of a ring's submission queue: enough for 15,000 parked operations, since each is submitted once. The probe's ring has as
+/// many, so that a limit on locked memory shows itself there.
 const ENTRIES: u32 = 1_024;
-
-/// Entries of the probe's ring.
-const PROBE_ENTRIES: u32 = 8;
 
 /// Names the NOP in its completion.
 const PROBE_NAME: u64 = 0x7265_6a6f;
@@ -97,7 +95,7 @@ fn builder(coop_taskrun: bool) -> io_uring::Builder {
 /// A ring, a NOP, its completion, and the operations that a shard uses.
 #[expect(unsafe_code, reason = "io-uring has no safe way to push an entry")]
 fn try_uring(coop_taskrun: bool) -> io::Result<Chosen> {
-    let mut ring = builder(coop_taskrun).build(PROBE_ENTRIES)?;
+    let mut ring = builder(coop_taskrun).build(ENTRIES)?;
     if !ring.params().is_feature_ext_arg() {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel cannot wait with a time limit (before 5.11)"));
     }

@@ -11,6 +11,7 @@ use futures_channel::oneshot;
 use rejoin_proto::ids::SessionId;
 use rejoin_proto::shard::SessionView;
 use rejoin_proto::shard::io::Command;
+use rejoin_proto::time::Instant;
 
 use crate::error::EmitError;
 use crate::mail::{Mail, Remote};
@@ -90,6 +91,11 @@ impl ServerHandle {
             }
         }
         all
+    }
+
+    /// The present instant, as [`SessionView::last_active`] counts: `handle.now().since(view.last_active)` is a session's idle time.
+    pub fn now(&self) -> Instant {
+        self.remotes[0].common.now()
     }
 
     /// Ends a session: its clients get 404 `session_expired` with the reason `closed`.

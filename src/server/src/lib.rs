@@ -80,8 +80,10 @@ pub use shard::{sleep, yield_now};
 pub use world::{Anonymous, Authorize};
 
 pub use rejoin_proto::http::Head;
-pub use rejoin_proto::ids::{Key, Principal, SessionId};
+pub use rejoin_proto::ids::{Incarnation, Key, Principal, SessionId};
 pub use rejoin_proto::limits::Limits;
+pub use rejoin_proto::mcp::Revision;
 pub use rejoin_proto::refusal::Ended;
 pub use rejoin_proto::shard::io::{Cancelled, NotTaken, Unauthorized};
 pub use rejoin_proto::shard::{Finished, ResponsePolicy, SessionView};
+pub use rejoin_proto::time::Instant;

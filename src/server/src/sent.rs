@@ -54,9 +54,14 @@ pub trait SendHandler: Send + Sync + 'static {
 
 /// Adapts a [`SendHandler`] to the shards, with a function that runs its futures elsewhere:
 ///
-/// ```ignore
-/// let handler = rejoin::Sent::new(MyHandler::new(), |work| { tokio::spawn(work); });
-/// rejoin::Server::builder().serve(move || handler.clone())
+/// ```no_run
+/// # fn serve(handler: impl rejoin::SendHandler) -> Result<rejoin::ServerHandle, rejoin::StartError> {
+/// // On another runtime, this would be its `spawn`.
+/// let sent = rejoin::Sent::new(handler, |work| {
+///     std::thread::spawn(|| pollster::block_on(work));
+/// });
+/// rejoin::Server::builder().serve(move || sent.clone())
+/// # }
 /// ```
 ///
 /// Notifications of one session may overtake each other there, since each is a future of its own.

@@ -181,15 +181,15 @@ impl Shard {
             }
             Verdict::Tail { from } => {
                 self.counters.tails += 1;
-                self.resume(conn, slot, number, from, None, "tail", turn);
+                self.resume(conn, slot, number, (from, presented), "tail", turn);
             }
             Verdict::Replay { from } => {
                 self.counters.replays += 1;
-                self.resume(conn, slot, number, from, None, "replay", turn);
+                self.resume(conn, slot, number, (from, presented), "replay", turn);
             }
-            Verdict::Resync(gap) => {
+            Verdict::Resync { from, .. } => {
                 self.counters.resyncs += 1;
-                self.resume(conn, slot, number, gap.at, Some((gap, presented)), "resync", turn);
+                self.resume(conn, slot, number, (from, presented), "resync", turn);
             }
         }
     }
@@ -224,20 +224,19 @@ impl Shard {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one row of the table each")]
+    /// Rows 11, 13 and 14: the stream goes on, on this connection alone.
     fn resume(
         &mut self,
         conn: ConnId,
         slot: SlotIndex,
         stream: StreamNumber,
-        from: Position,
-        gap: Option<(resume::Gap, Option<Cursor>)>,
+        (position, presented): (Position, Option<Cursor>),
         verdict: &'static str,
         turn: &mut Turn<'_>,
     ) {
         self.take_over(slot, stream, turn);
-        self.attach(conn, Attach { slot, stream, position: from, form: Form::Sse, joined: false }, turn);
-        self.open_stream(conn, gap, Some(verdict), turn);
+        self.attach(conn, Attach { slot, stream, position, form: Form::Sse, joined: false }, turn);
+        self.open_stream(conn, presented, Some(verdict), turn);
     }
 
     // ---- DELETE ----

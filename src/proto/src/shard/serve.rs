@@ -114,14 +114,8 @@ impl Shard {
         }
     }
 
-    /// Writes the head of an SSE stream, and its opening event or `resync`.
-    pub(super) fn open_stream(
-        &mut self,
-        conn: ConnId,
-        gap: Option<(Gap, Option<Cursor>)>,
-        verdict: Option<&str>,
-        turn: &mut Turn<'_>,
-    ) {
+    /// Writes the head of an SSE stream, and its opening event; where the next event is gone a `resync` stands in for it.
+    pub(super) fn open_stream(&mut self, conn: ConnId, requested: Option<Cursor>, verdict: Option<&str>, turn: &mut Turn<'_>) {
         let retry = self.spread_retry(self.config.limits.retry, turn);
         let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return };
         let Some(serving) = &mut connection.serving else { return };
@@ -129,19 +123,20 @@ impl Shard {
         let session_id = (serving.form == Form::Initialize).then(|| session.id.encode());
         serving.form = Form::Sse;
         let opening_event = session.revision.is_some_and(|revision| revision.rules().opening_event);
-        let made = match gap {
-            Some((gap, requested)) => {
+        let reach = session.stream(serving.stream).map(|stream| stream.reach(&self.log, serving.position));
+        let made = match reach.map(|reach| resume::step(serving.position, false, &reach)) {
+            Some(Step::Gap(gap)) => {
                 let requested = requested.map(|cursor| cursor.encode(&self.config.key, &session.id));
                 let requested = requested.as_ref().map(|text| text.as_str());
                 resync(&self.config.key, session, serving, &gap, requested, "evicted", Some(retry))
             }
-            None if opening_event => {
+            _ if opening_event => {
                 let id = Cursor::new(session.incarnation, serving.stream, serving.position).encode(&self.config.key, &session.id);
                 let mut made = Vec::with_capacity(96);
                 Frame { event: None, id: FieldValue::new(id.as_str()), retry: Some(retry), data: Some(b"") }.encode(&mut made);
                 made
             }
-            None => {
+            _ => {
                 serving.retry = Some(retry);
                 Vec::new()
             }
@@ -248,9 +243,7 @@ impl Shard {
                 }
                 Step::Gap(gap) => {
                     self.counters.overruns += 1;
-                    let from_the_start = serving.joined && serving.position == Position::START;
-                    let reason = if from_the_start { "evicted" } else { "overrun" };
-                    let made = resync(&self.config.key, session, &mut serving, &gap, None, reason, None);
+                    let made = resync(&self.config.key, session, &mut serving, &gap, None, "overrun", None);
                     connection.queue(framed(connection, &made));
                 }
             }

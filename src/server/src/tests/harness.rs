@@ -24,7 +24,8 @@ use crate::world::{Anonymous, World};
 
 /// Every driver that works here. The probe's own tests say whether io_uring should.
 pub(super) fn drivers() -> Vec<Chosen> {
-    [Driver::Epoll, Driver::Uring].into_iter().filter_map(|driver| driver::choose(driver).ok()).collect()
+    let chosen = |driver| driver::choose(driver).inspect_err(|error| eprintln!("not tested here: {driver:?} ({error})")).ok();
+    [Driver::Epoll, Driver::Uring].into_iter().filter_map(chosen).collect()
 }
 
 /// A kernel that is a function of its input. It is also told the time, and may keep state.
