@@ -11,6 +11,7 @@ pub mod golden;
 pub mod http;
 pub mod matrix;
 pub mod proxy;
+pub mod request;
 pub mod server;
 pub mod session;
 pub mod sse;
