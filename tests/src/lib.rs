@@ -1,1 +1,17 @@
-//! s
+//! What the tests see of a server: sockets, bytes and a process, and nothing of its insides.
+//!
+//! A small blocking HTTP and SSE client that hides no byte, a guard for the `rejoin` process, a proxy that cuts connections where it is
+//! told to, and golden transcripts. Never shares code with what it tests: its parsers are its own.
+
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod embedded;
+pub mod golden;
+pub mod http;
+pub mod matrix;
+pub mod proxy;
+pub mod server;
+pub mod session;
+pub mod sse;
+pub mod wire;

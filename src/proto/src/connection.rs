@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::http::{self, BodyReader, Framing, Head, HeadScanner, Method, Version};
-use crate::ids::{Position, StreamNumber};
-use crate::incarnations::SlotIndex;
+use crate::http::{BodyReader, Framing, Head, HeadScanner, Method, Version};
+use crate::ids::{Position, Principal, SlotIndex, StreamNumber};
 use crate::limits::Limits;
 use crate::refusal::Refusal;
 use crate::time::Instant;
@@ -69,7 +68,7 @@ struct Upload {
 #[derive(Clone, Debug)]
 pub enum Judged {
     /// Nothing against it.
-    Admitted(crate::ids::Principal),
+    Admitted(Principal),
     /// A CORS preflight.
     Preflight,
     /// Refused, with the value of `WWW-Authenticate` where the refusal is 401.
@@ -233,7 +232,7 @@ impl Connection {
     /// Looks for the next whole request. `judge` decides what a head alone can decide.
     pub fn poll(&mut self, limits: &Limits, judge: impl FnOnce(&Head) -> Judged) -> Polled {
         if let Phase::Head(scanner) = &mut self.phase {
-            match http::parse_head(&self.input, scanner, limits) {
+            match scanner.parse(&self.input, limits) {
                 Ok(None) => return Polled::Nothing,
                 Err(refusal) => return Polled::Refused(refusal),
                 Ok(Some((head, raw))) => {
@@ -378,6 +377,11 @@ impl Connection {
     /// Whether it waits for a request of which nothing has come, with nothing left to write.
     pub fn idle(&self) -> bool {
         matches!(self.phase, Phase::Head(_)) && self.input.is_empty() && self.flushed()
+    }
+
+    /// Whether a request was handed out and is not answered yet.
+    pub fn answering(&self) -> bool {
+        matches!(self.phase, Phase::Answering)
     }
 
     /// `Output::Close` is being said.

@@ -54,8 +54,10 @@ pub struct Session {
 pub struct Stream {
     /// Its number.
     pub number: StreamNumber,
-    /// Its events; none before the first.
+    /// Its events; none before the first, and none once a finished stream holds nothing any more.
     pub ring: Option<RingId>,
+    /// Where it stands while it has no ring.
+    pub beyond: Position,
     /// The calls that it answers, in the order of the request.
     pub answers: SmallVec<[Answer; 1]>,
     /// Whether nothing more will be said.
@@ -146,6 +148,7 @@ impl Stream {
         Self {
             number,
             ring: None,
+            beyond: Position::START,
             answers: SmallVec::new(),
             finished: false,
             batch: false,
@@ -160,18 +163,17 @@ impl Stream {
 
     /// The last event issued.
     pub fn last(&self, log: &EventLog) -> Position {
-        self.ring.map_or(Position::START, |ring| log.last(ring))
+        self.ring.map_or(self.beyond, |ring| log.last(ring))
     }
 
     /// The first event after `position` that can be delivered: one that is held, or the stand-in for a lost result.
     fn following(&self, log: &EventLog, position: Position) -> Option<Following> {
-        let ring = self.ring?;
-        let held = log.next_held(ring, position);
+        let held = self.ring.and_then(|ring| log.next_held(ring, position));
         let lost = self
             .answers
             .iter()
             .filter_map(|answer| match answer.state {
-                AnswerState::At(at) if at > position && !log.holds(ring, at) => Some(at),
+                AnswerState::At(at) if at > position && !self.ring.is_some_and(|ring| log.holds(ring, at)) => Some(at),
                 _ => None,
             })
             .min();
@@ -185,12 +187,7 @@ impl Stream {
 
     /// How far the stream goes, as seen from `position`.
     pub fn reach(&self, log: &EventLog, position: Position) -> Reach {
-        Reach {
-            last: self.last(log),
-            following: self.following(log, position),
-            finished: self.finished,
-            written: self.written,
-        }
+        Reach { last: self.last(log), following: self.following(log, position), finished: self.finished, written: self.written }
     }
 
     /// The id of the call whose answer stands at `position`.
@@ -249,6 +246,11 @@ impl Session {
         self.next_stream = self.next_stream.checked_add(1)?;
         self.streams.push_back(Stream::new(number));
         self.streams.back_mut()
+    }
+
+    /// The number that the next stream will have.
+    pub fn next_stream(&self) -> StreamNumber {
+        StreamNumber(self.next_stream)
     }
 
     fn index(&self, number: StreamNumber) -> Option<usize> {

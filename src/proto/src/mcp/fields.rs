@@ -21,6 +21,19 @@ pub struct ListChanged {
     pub prompts: bool,
 }
 
+impl ListChanged {
+    /// The notifications that may come.
+    pub fn methods(self) -> impl Iterator<Item = &'static str> {
+        [
+            (self.tools, "notifications/tools/list_changed"),
+            (self.resources, "notifications/resources/list_changed"),
+            (self.prompts, "notifications/prompts/list_changed"),
+        ]
+        .into_iter()
+        .filter_map(|(declared, method)| declared.then_some(method))
+    }
+}
+
 /// The revision that an `initialize` request's params ask for, if it is one of ours.
 pub fn requested_version(params: &RawValue) -> Option<Revision> {
     revision(params.get())

@@ -7,7 +7,7 @@ use crate::eventlog::{Full, Kind};
 use crate::ids::{CallId, ClientRequestId, ConnId, Cursor, Position, SessionId, SlotIndex, StreamNumber};
 use crate::mcp;
 use crate::session::{AnswerState, Call, ClientRequest, Effect};
-use crate::sse::Frame;
+use crate::sse::{FieldValue, Frame};
 
 use super::io::{Cancelled, Close, Delivery, Emission, NotTaken, Outcome, Output, Target};
 use super::{Due, ResponsePolicy, Shard, Turn, reply};
@@ -65,7 +65,7 @@ impl Shard {
         let mut put_back = None;
         if method == "notifications/progress" {
             // Progress nobody asked for, or of a call that is over, has no token that the client would know.
-            let Some((stream, params)) = self.progress(slot, to, params.unwrap_or_default()) else {
+            let Some((stream, params)) = self.progress_of(slot, to, params.unwrap_or_default()) else {
                 self.counters.notifications_dropped += 1;
                 return Ok(());
             };
@@ -83,7 +83,7 @@ impl Shard {
     }
 
     /// A progress notification's stream, and its params with the client's token in place of ours.
-    fn progress(&self, slot: SlotIndex, to: Target, params: &[u8]) -> Option<(StreamNumber, Vec<u8>)> {
+    fn progress_of(&self, slot: SlotIndex, to: Target, params: &[u8]) -> Option<(StreamNumber, Vec<u8>)> {
         let meant = |call: &Call| match to {
             Target::Call(named) => call.call == named,
             Target::Standalone | Target::Unnamed => true,
@@ -118,15 +118,35 @@ impl Shard {
         let timer = self.wheel.schedule(turn.now + self.config.limits.client_request_max_age, Due::Request(slot, request));
         if let Some(session) = self.session_mut(slot) {
             session.requests.push(ClientRequest { request, stream: number, position, timer });
-            if let Some(stream) = session.stream_mut(number) {
-                stream.asked.push((position, request, false));
-            }
         }
+        self.note_asked(slot, number, position, request);
         self.said(slot, number, turn);
         Ok(())
     }
 
-    fn emit_answer(&mut self, slot: SlotIndex, call: CallId, answer: Result<&[u8], &[u8]>, turn: &mut Turn<'_>) -> Result<(), NotTaken> {
+    /// A call's stream remembers where it asked the client something, for reposts that join it.
+    fn note_asked(&mut self, slot: SlotIndex, number: StreamNumber, position: Position, request: ClientRequestId) {
+        let Some(session) = self.sessions.get_mut(slot.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(stream) = session.stream_mut(number) else { return };
+        if number == StreamNumber::STANDALONE {
+            return;
+        }
+        // What is answered and gone is no longer left out of anything: forgotten whenever the list would double.
+        if stream.asked.len() == stream.asked.capacity()
+            && let Some(ring) = stream.ring
+        {
+            stream.asked.retain(|&(at, _, answered)| !answered || self.log.holds(ring, at));
+        }
+        stream.asked.push((position, request, false));
+    }
+
+    fn emit_answer(
+        &mut self,
+        slot: SlotIndex,
+        call: CallId,
+        answer: Result<&[u8], &[u8]>,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), NotTaken> {
         let session = self.session(slot).ok_or(NotTaken::SessionEnded)?;
         let found = session.call(call).ok_or(NotTaken::CallEnded)?;
         if found.effect == Effect::Initialize {
@@ -174,32 +194,45 @@ impl Shard {
         };
         let (incarnation, id) = (session.incarnation, session.id);
         let stream = session.stream_mut(number).ok_or(NotTaken::CallEnded)?;
-        let ring = *stream.ring.get_or_insert_with(|| {
-            let ring = self.log.open(slot.0, turn.now);
-            self.rings.insert(ring, (slot, number));
-            ring
-        });
-        let cursor = Cursor::new(incarnation, number, self.log.next(ring)).encode(&self.config.key, &id);
-        let frame = Frame { event: None, id: Some(cursor.as_str()), retry: None, data: Some(message) };
-        let hint = message.len() + FRAME_OVERHEAD;
-        self.log.append(ring, kind, turn.now, hint, |out| frame.encode(out)).map_err(|full| match full {
-            Full::TooLarge => NotTaken::TooLarge,
-            Full::Budget => NotTaken::LogFull,
-            Full::Lingering => {
-                self.shed_slowest(turn);
-                NotTaken::LogFull
+        let ring = match stream.ring {
+            Some(ring) => ring,
+            None => {
+                let ring = self.log.open(slot.0, stream.beyond).map_err(not_taken)?;
+                self.rings.insert(ring, (slot, number));
+                *stream.ring.insert(ring)
             }
-        })
+        };
+        let cursor = Cursor::new(incarnation, number, self.log.next(ring)).encode(&self.config.key, &id);
+        let frame = Frame { event: None, id: FieldValue::new(cursor.as_str()), retry: None, data: Some(message) };
+        let hint = message.len() + FRAME_OVERHEAD;
+        let appended = self.log.append(ring, kind, turn.now, hint, |out| frame.encode(out));
+        if appended == Err(Full::Lingering) {
+            self.shed_slowest(turn);
+        }
+        appended.map_err(not_taken)
     }
 
     /// Appends an answer. One that the log cannot take is lost, not forgotten: its position is used up, and an `outcome_unknown`
     /// stands there.
-    fn append_answer(&mut self, slot: SlotIndex, number: StreamNumber, message: &[u8], turn: &mut Turn<'_>) -> Position {
+    pub(super) fn append_answer(
+        &mut self,
+        slot: SlotIndex,
+        number: StreamNumber,
+        message: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Position {
         if let Ok(position) = self.append(slot, number, Kind::Pinned, message, turn) {
             return position;
         }
-        let ring = self.session(slot).and_then(|session| session.stream(number)).and_then(|stream| stream.ring);
-        ring.map_or(Position::START, |ring| self.log.skip(ring))
+        let Some(session) = self.sessions.get_mut(slot.0 as usize).and_then(Option::as_deref_mut) else { return Position::START };
+        let Some(stream) = session.stream_mut(number) else { return Position::START };
+        match stream.ring {
+            Some(ring) => self.log.skip(ring),
+            None => {
+                stream.beyond = stream.beyond.next();
+                stream.beyond
+            }
+        }
     }
 
     /// A call is over: its stream remembers how, and ends when it was the last.
@@ -214,13 +247,13 @@ impl Shard {
         let complete = stream.complete();
         self.wheel.cancel(ended.timer);
         if complete {
-            self.finish_stream(slot, ended.stream, turn);
+            self.finish_stream(slot, ended.stream);
         }
         self.said(slot, ended.stream, turn);
     }
 
     /// Nothing more will be said on a stream.
-    fn finish_stream(&mut self, slot: SlotIndex, number: StreamNumber, turn: &mut Turn<'_>) {
+    fn finish_stream(&mut self, slot: SlotIndex, number: StreamNumber) {
         let bound = self.config.limits.finished_streams;
         let Some(session) = self.session_mut(slot) else { return };
         let Some(stream) = session.stream_mut(number) else { return };
@@ -228,9 +261,21 @@ impl Shard {
         let ring = stream.ring;
         let forgotten = session.retire(number, bound);
         if let Some(ring) = ring {
-            self.log.finish(ring, turn.now);
+            self.log.finish(ring);
         }
         if let Some(ring) = forgotten.and_then(|stream| stream.ring) {
+            self.drop_ring(ring);
+        }
+    }
+
+    /// Finished streams that hold nothing any more keep their tombstone only.
+    pub(super) fn drop_empty_rings(&mut self) {
+        for ring in self.log.take_emptied() {
+            let Some((slot, number)) = self.rings.get(&ring).copied() else { continue };
+            let last = self.log.last(ring);
+            if let Some(stream) = self.session_mut(slot).and_then(|session| session.stream_mut(number)) {
+                (stream.ring, stream.beyond) = (None, last);
+            }
             self.drop_ring(ring);
         }
     }
@@ -301,8 +346,9 @@ impl Shard {
 
     /// An answer without a head will not come: the client is told that nobody knows.
     pub(super) fn give_up_answer(&mut self, conn: ConnId, turn: &mut Turn<'_>) {
-        let Some(serving) = self.connection(conn).and_then(|connection| connection.serving.as_ref()) else { return };
-        let stream = self.session(serving.slot).and_then(|session| session.stream(serving.stream));
+        let serving = self.connection(conn).and_then(|connection| connection.serving.as_ref());
+        let Some((slot, stream)) = serving.map(|serving| (serving.slot, serving.stream)) else { return };
+        let stream = self.session(slot).and_then(|session| session.stream(stream));
         let message = stream.and_then(|stream| stream.answers.first()).map(|answer| reply::outcome_unknown_message(&answer.id));
         self.detach(conn, false, turn);
         self.counters.outcomes_unknown += 1;
@@ -331,7 +377,13 @@ impl Shard {
     // ---- requests to the client ----
 
     /// A request to the client is answered, or fails: its handler is told. `false` when there is no such request.
-    pub(super) fn finish_request(&mut self, slot: SlotIndex, request: ClientRequestId, outcome: Outcome, turn: &mut Turn<'_>) -> bool {
+    pub(super) fn finish_request(
+        &mut self,
+        slot: SlotIndex,
+        request: ClientRequestId,
+        outcome: Outcome,
+        turn: &mut Turn<'_>,
+    ) -> bool {
         let Some(session) = self.session_mut(slot) else { return false };
         let Some(asked) = session.take_request(request) else { return false };
         let id = session.id;
@@ -419,6 +471,13 @@ impl Shard {
             self.counters.connections_shed += 1;
             self.close(conn, Close::Reset, turn);
         }
+    }
+}
+
+fn not_taken(full: Full) -> NotTaken {
+    match full {
+        Full::TooLarge => NotTaken::TooLarge,
+        Full::Lingering | Full::Budget => NotTaken::LogFull,
     }
 }
 

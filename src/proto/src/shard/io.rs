@@ -257,6 +257,8 @@ pub enum Cancelled {
     SessionEnded,
     /// The server drains.
     Drain,
+    /// It may have run before, in a batch that was sent again: it was never delivered.
+    Repeated,
 }
 
 /// What became of a request to the client.

@@ -8,10 +8,10 @@ use crate::connection::{Form, Request};
 use crate::ids::{CallId, ConnId, Position, Principal, SessionId, SlotIndex, StreamNumber};
 use crate::mcp::{self, CallIds, Id};
 use crate::refusal::{Ended, Refusal};
-use crate::session::{Answer, AnswerState, Call, Effect, Session};
+use crate::session::{Answer, AnswerState, Call, Effect, Session, Stream};
 use crate::time::Instant;
 
-use super::io::{Cancelled, Close, Delivery, NotTaken, Outcome, Output};
+use super::io::{Cancelled, Delivery, NotTaken, Outcome, Output};
 use super::serve::{Attach, Ending};
 use super::{Drain, Due, ResponsePolicy, Shard, Turn};
 
@@ -25,7 +25,7 @@ pub(super) struct Begun {
 
 /// What a request's success will change in its session.
 pub(super) fn effect_of(request: &mcp::Request<'_>) -> Effect {
-    let uri = || request.params.and_then(mcp::resource_uri).map(|uri| uri.into_owned().into_boxed_str());
+    let uri = || mcp::resource_uri(request.params).map(|uri| uri.into_owned().into_boxed_str());
     match &*request.method {
         "resources/subscribe" => uri().map_or(Effect::None, Effect::Subscribe),
         "resources/unsubscribe" => uri().map_or(Effect::None, Effect::Unsubscribe),
@@ -97,7 +97,8 @@ impl Shard {
         let Some(slot) = room.then(|| self.writer.reserve()).flatten() else {
             return self.refuse(conn, Refusal::Shed("The server has too many sessions"), None, Some(&call.id));
         };
-        let id = self.open_session(slot, &call.id, principal.clone(), turn);
+        let body = self.config.key.body_hash(&request.body);
+        let id = self.open_session(slot, &call.id, body, principal.clone(), turn);
         let Some(number) = self.session_mut(slot).and_then(Session::begin_stream).map(|stream| stream.number) else { return };
         let attach = Attach { slot, stream: number, position: Position::START, form: Form::Initialize, joined: false };
         self.attach(conn, attach, turn);
@@ -107,13 +108,20 @@ impl Shard {
         turn.out.push(Output::Deliver { session: id, delivery });
     }
 
-    fn open_session(&mut self, slot: SlotIndex, initialize: &Id, principal: Principal, turn: &mut Turn<'_>) -> SessionId {
+    fn open_session(
+        &mut self,
+        slot: SlotIndex,
+        initialize: &Id,
+        body: u128,
+        principal: Principal,
+        turn: &mut Turn<'_>,
+    ) -> SessionId {
         let mut nonce = [0; 16];
         nonce[..8].copy_from_slice(&(turn.random)().to_be_bytes());
         nonce[8..].copy_from_slice(&(turn.random)().to_be_bytes());
         let id = SessionId::mint(&self.config.key, self.config.shard, slot, self.config.boot, nonce);
         let mut ids = CallIds::new(&self.config.limits);
-        ids.seen_initialize(initialize);
+        ids.present_apart(initialize, body);
         let index = slot.0 as usize;
         if self.sessions.len() <= index {
             self.sessions.resize_with(index + 1, || None);
@@ -133,6 +141,7 @@ impl Shard {
         answer: Result<&[u8], &[u8]>,
         turn: &mut Turn<'_>,
     ) -> Result<(), NotTaken> {
+        let key = self.config.key.clone();
         let session = self.session_mut(slot).ok_or(NotTaken::SessionEnded)?;
         let found = session.call(call).ok_or(NotTaken::CallEnded)?;
         let (number, client_id) = (found.stream, found.id.clone());
@@ -153,17 +162,15 @@ impl Shard {
         let revision = mcp::protocol_version(result).filter(|revision| revision.rules().sessions).ok_or(NotTaken::Malformed)?;
         session.revision = Some(revision);
         session.list_changed = mcp::list_changed(result);
-        let (id, tag) = (session.id, self.config.key.principal_tag(session.principal.as_str()));
+        let (id, tag) = (session.id, key.principal_tag(session.principal.as_str()));
         self.writer.publish(&id, tag);
         let mut message = Vec::new();
         mcp::write_result(&mut message, &client_id, result);
         let position = self.append_answer(slot, number, &message, turn);
         self.end_call(slot, call, AnswerState::At(position), turn);
         let Some(conn) = waiting else { return Ok(()) };
-        let alone = self
-            .session(slot)
-            .and_then(|session| session.stream(number))
-            .is_some_and(|stream| stream.only_results(&self.log));
+        let alone =
+            self.session(slot).and_then(|session| session.stream(number)).is_some_and(|stream| stream.only_results(&self.log));
         let json = match self.config.response {
             ResponsePolicy::Auto => alone,
             ResponsePolicy::Sse => false,
@@ -219,7 +226,11 @@ impl Shard {
         if let Some(timer) = session.timer {
             self.wheel.cancel(timer);
         }
-        self.writer.end(slot, why);
+        if session.revision.is_some() {
+            self.writer.end(slot, why);
+        } else {
+            self.writer.release(slot);
+        }
         turn.out.push(Output::Deliver { session: session.id, delivery: Delivery::Closed { why } });
     }
 
@@ -276,19 +287,22 @@ impl Shard {
         }
         self.drain = Some(Drain::Waiting);
         self.wheel.schedule(deadline, Due::Drain);
-        self.end_streams(turn, |number| number == StreamNumber::STANDALONE);
-        let open = 0..self.connections.len() as u32;
-        self.ready.extend(open.map(ConnId));
+        self.end_streams(turn, |stream| stream.number == StreamNumber::STANDALONE);
+        self.look_at_all_connections();
+    }
+
+    fn look_at_all_connections(&mut self) {
+        self.ready.extend((0..self.connections.len() as u32).map(ConnId));
     }
 
     /// Ends streams on all their connections, to be resumed elsewhere or later.
-    fn end_streams(&mut self, turn: &mut Turn<'_>, which: impl Fn(StreamNumber) -> bool) {
+    fn end_streams(&mut self, turn: &mut Turn<'_>, which: impl Fn(&Stream) -> bool) {
         let attached: Vec<_> = self
             .sessions
             .iter()
             .flatten()
             .flat_map(|session| session.streams())
-            .filter(|stream| which(stream.number))
+            .filter(|stream| which(stream))
             .flat_map(|stream| stream.attached.iter().copied())
             .collect();
         for conn in attached {
@@ -315,14 +329,10 @@ impl Shard {
                         self.lose_call(slot, call, Cancelled::Drain, turn);
                     }
                 }
-                self.end_streams(turn, |_| true);
+                // A finished stream ends by itself, once its last event is written.
+                self.end_streams(turn, |stream| !stream.finished);
                 self.wheel.schedule(turn.now + self.config.limits.close_grace, Due::Drain);
-                for conn in (0..self.connections.len() as u32).map(ConnId) {
-                    if self.connection(conn).is_some_and(|connection| connection.flushed()) {
-                        self.close(conn, Close::Clean, turn);
-                    }
-                    self.ready.push_back(conn);
-                }
+                self.look_at_all_connections();
             }
             Some(Drain::Ending) => {
                 self.drain = Some(Drain::Done);

@@ -10,6 +10,8 @@ mod life;
 mod reply;
 mod request;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -17,8 +19,8 @@ use std::fmt;
 use crate::connection::{Connection, Polled, Waiting};
 use crate::eventlog::{EventLog, RingId};
 use crate::http::Names;
-use crate::ids::{Boot, CallId, ClientRequestId, ConnId, Cursor, Incarnation, Key, Position, Principal, SessionId, ShardIndex};
-use crate::ids::{SlotIndex, StreamNumber};
+use crate::ids::StreamNumber;
+use crate::ids::{Boot, CallId, ClientRequestId, ConnId, Incarnation, Key, Principal, SessionId, ShardIndex, SlotIndex};
 use crate::incarnations::Writer;
 use crate::limits::Limits;
 use crate::mcp::Revision;
@@ -245,6 +247,7 @@ impl Shard {
                 break;
             }
         }
+        self.drop_empty_rings();
         self.check_drained(turn);
         let wake_at = self.wheel.next().into_iter().chain(self.log.next_expiry()).min();
         if wake_at != self.wake_at {
@@ -276,8 +279,10 @@ impl Shard {
 
     fn accept(&mut self, conn: ConnId, connection: Connection, turn: &mut Turn<'_>) {
         if self.open >= self.config.limits.connections || self.drain.is_some_and(|drain| drain != Drain::Waiting) {
+            // Nothing is kept of it: the shell writes this and closes.
             self.counters.connections_shed += 1;
-            turn.out.push(Output::Close { conn, how: Close::Reset });
+            turn.out.push(Output::Send { conn, slices: vec![reply::too_many_connections()] });
+            turn.out.push(Output::Close { conn, how: Close::Clean });
             return;
         }
         let index = conn.0 as usize;
@@ -293,19 +298,21 @@ impl Shard {
     fn progress(&mut self, conn: ConnId, turn: &mut Turn<'_>) {
         loop {
             self.write(conn, turn);
-            let draining = self.drain.is_some();
+            let drain = self.drain;
             let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return };
             if connection.closed() {
                 return;
             }
-            if connection.closing() || (draining && connection.idle()) {
-                if connection.flushed() {
-                    return self.close(conn, Close::Clean, turn);
-                }
-                break;
-            }
             if !connection.flushed() {
                 break;
+            }
+            let unwanted = match drain {
+                None => false,
+                Some(Drain::Waiting) => connection.idle(),
+                Some(Drain::Ending | Drain::Done) => !connection.answering(),
+            };
+            if connection.closing() || unwanted {
+                return self.close(conn, Close::Clean, turn);
             }
             let config = &self.config;
             match connection.poll(&config.limits, |head| reply::judge(config, head, turn.world)) {
@@ -438,10 +445,6 @@ impl Shard {
     /// The slot of a session that is alive here.
     fn slot_of(&self, id: &SessionId) -> Option<SlotIndex> {
         self.session(id.slot()).filter(|session| session.id == *id).map(|session| session.id.slot())
-    }
-
-    fn cursor_text(&self, session: &Session, stream: StreamNumber, position: Position) -> crate::ids::CursorText {
-        Cursor::new(session.incarnation, stream, position).encode(&self.config.key, &session.id)
     }
 }
 

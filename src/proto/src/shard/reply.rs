@@ -42,7 +42,9 @@ pub(super) fn judge(config: &Config, head: &Head, world: &dyn World) -> Judged {
         Err(unauthorized) => return Judged::Refused(Refusal::Unauthorized, Some(unauthorized.challenge)),
     };
     match head.method() {
-        Method::Get if !head.accepts("text/event-stream") => refused(Refusal::NotAcceptable("Accept must admit text/event-stream")),
+        Method::Get if !head.accepts("text/event-stream") => {
+            refused(Refusal::NotAcceptable("Accept must admit text/event-stream"))
+        }
         Method::Post => judge_post(head, principal),
         _ => Judged::Admitted(principal),
     }
@@ -108,6 +110,16 @@ fn whole(reply: &Reply, answer: &Whole<'_>) -> Bytes {
         out.extend_from_slice(answer.body);
     }
     out.into()
+}
+
+/// What a connection too many is told before anything of it is read.
+pub(super) fn too_many_connections() -> Bytes {
+    let refusal = Refusal::Shed("The server has too many connections");
+    let shape = refusal.shape();
+    let fields = [("Retry-After", RETRY_AFTER)];
+    let body = refusal_body(refusal, None);
+    let answer = Whole { status: shape.status, json: true, verdict: Some(shape.code), fields: &fields, body: &body };
+    whole(&Reply::default(), &answer)
 }
 
 /// The head of an SSE stream.

@@ -6,18 +6,22 @@ use bytes::Bytes;
 
 use crate::connection::{Form, Judged, Request};
 use crate::http::{Head, Method};
-use crate::ids::{CallId, ConnId, Cursor, CursorError, Position, Principal, SessionId, ShardIndex, SlotIndex, StreamNumber};
+use crate::ids::{
+    CallId, ClientRequestId, ConnId, Cursor, CursorError, Position, Principal, SessionId, ShardIndex, SlotIndex, StreamNumber,
+};
 use crate::incarnations::Liveness;
-use crate::mcp::{self, Body, Id, Message, Notification, Presented, Response, Revision};
+use crate::mcp::{self, Body, Execution, Id, Message, Notification, Presented, Response, Revision};
 use crate::refusal::{Ended, Refusal};
 use crate::resume::{self, Verdict};
-use crate::session::AnswerState;
+use crate::session::{AnswerState, Stream};
 
 use super::io::{Cancelled, Delivery, Outcome, Output};
-use super::reply::Whole;
 use super::life::Begun;
+use super::reply::Whole;
 use super::serve::Attach;
 use super::{Finished, ResponsePolicy, Shard, Turn};
+
+const TOO_MANY_CALLS: Refusal = Refusal::Shed("The session has too many calls in flight");
 
 /// Where a live session is.
 enum Place {
@@ -73,7 +77,7 @@ impl Shard {
     }
 
     /// Moves a connection to the shard where its request must be served.
-    fn hand_off(&mut self, conn: ConnId, to: ShardIndex, placed: bool, turn: &mut Turn<'_>) {
+    pub(super) fn hand_off(&mut self, conn: ConnId, to: ShardIndex, placed: bool, turn: &mut Turn<'_>) {
         let Some(connection) = self.connection(conn) else { return };
         let bytes = connection.take_input();
         self.counters.handoffs += 1;
@@ -170,23 +174,22 @@ impl Shard {
                     Finished::NoContent => self.answer_empty(conn, 204, Some("complete")),
                     Finished::MethodNotAllowed => {
                         let fields = [("Allow", "POST, DELETE, OPTIONS")];
-                        let answer =
-                            Whole { status: 405, json: false, verdict: Some("complete"), fields: &fields, body: &[] };
+                        let answer = Whole { status: 405, json: false, verdict: Some("complete"), fields: &fields, body: &[] };
                         self.answer(conn, &answer);
                     }
                 }
             }
             Verdict::Tail { from } => {
                 self.counters.tails += 1;
-                self.resume(conn, slot, number, from, None, "tail", turn);
+                self.resume(conn, slot, number, (from, presented), "tail", turn);
             }
             Verdict::Replay { from } => {
                 self.counters.replays += 1;
-                self.resume(conn, slot, number, from, None, "replay", turn);
+                self.resume(conn, slot, number, (from, presented), "replay", turn);
             }
-            Verdict::Resync(gap) => {
+            Verdict::Resync { from, .. } => {
                 self.counters.resyncs += 1;
-                self.resume(conn, slot, number, gap.at, Some((gap, presented)), "resync", turn);
+                self.resume(conn, slot, number, (from, presented), "resync", turn);
             }
         }
     }
@@ -221,20 +224,19 @@ impl Shard {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one row of the table each")]
+    /// Rows 11, 13 and 14: the stream goes on, on this connection alone.
     fn resume(
         &mut self,
         conn: ConnId,
         slot: SlotIndex,
         stream: StreamNumber,
-        from: Position,
-        gap: Option<(resume::Gap, Option<Cursor>)>,
+        (position, presented): (Position, Option<Cursor>),
         verdict: &'static str,
         turn: &mut Turn<'_>,
     ) {
         self.take_over(slot, stream, turn);
-        self.attach(conn, Attach { slot, stream, position: from, form: Form::Sse, joined: false }, turn);
-        self.open_stream(conn, gap, Some(verdict), turn);
+        self.attach(conn, Attach { slot, stream, position, form: Form::Sse, joined: false }, turn);
+        self.open_stream(conn, presented, Some(verdict), turn);
     }
 
     // ---- DELETE ----
@@ -306,10 +308,8 @@ impl Shard {
         if !calls.is_empty() && self.drain.is_some() {
             return self.refuse(conn, Refusal::Shed("The server is shutting down"), None, Some(&calls[0].request.id));
         }
-        let in_flight = self.session(slot).map_or(0, |session| session.calls.len());
-        let room = in_flight + calls.len() <= self.config.limits.calls_in_flight;
-        if !room && (batch || !self.is_repost(slot, &calls[0], body)) {
-            return self.refuse(conn, Refusal::Shed("The session has too many calls in flight"), None, Some(&calls[0].request.id));
+        if batch && !self.has_room(slot, calls.len()) {
+            return self.refuse(conn, TOO_MANY_CALLS, None, None);
         }
         for other in others {
             match other {
@@ -322,9 +322,12 @@ impl Shard {
             return self.answer_empty(conn, 202, None);
         }
         if batch {
-            return self.begin_calls(conn, slot, calls, true, turn);
+            let body = self.config.key.body_hash(body);
+            return self.begin_calls(conn, slot, calls, true, body, turn);
         }
-        self.post_call(conn, slot, calls, body, turn);
+        if let Some(calling) = calls.pop() {
+            self.post_call(conn, slot, calling, body, turn);
+        }
     }
 
     /// Makes a request ready to become a call: it gets its name, and its progress token becomes ours.
@@ -337,55 +340,55 @@ impl Shard {
         }
     }
 
-    fn body_hash(&self, body: &[u8]) -> u128 {
-        self.config.key.body_hash(body)
-    }
-
-    fn is_repost(&self, slot: SlotIndex, calling: &Presenting<'_>, body: &[u8]) -> bool {
-        let tools_call = calling.request.method == "tools/call";
-        self.session(slot)
-            .is_some_and(|session| session.ids.is_repost(&calling.request.id, tools_call, self.body_hash(body)))
-    }
-
     /// One POSTed request: executed once, joined, or answered from what is remembered.
-    fn post_call(&mut self, conn: ConnId, slot: SlotIndex, calls: Vec<Presenting<'_>>, body: &[u8], turn: &mut Turn<'_>) {
-        let hash = self.body_hash(body);
-        let calling = &calls[0];
-        let tools_call = calling.request.method == "tools/call";
+    fn post_call(&mut self, conn: ConnId, slot: SlotIndex, calling: Presenting<'_>, body: &[u8], turn: &mut Turn<'_>) {
+        let body = self.config.key.body_hash(body);
         let Some(session) = self.session_mut(slot) else { return };
-        let id = calling.request.id.clone();
-        match session.ids.present(&id, tools_call, hash) {
-            Presented::Execute { newly_marked } => {
-                self.counters.sessions_marked += u64::from(newly_marked);
-                self.begin_calls(conn, slot, calls, false, turn);
-            }
-            Presented::Join(stream) => {
-                let known = session.stream(stream).is_some_and(|stream| {
-                    stream.answers.iter().all(|answer| answer.state != AnswerState::Cancelled)
-                });
-                if known {
+        let execution = Execution::Alone { stream: session.next_stream(), call: calling.call };
+        let (id, tools_call) = (&calling.request.id, calling.request.method == "tools/call");
+        match session.ids.classify(id, tools_call, body, execution) {
+            Presented::Repost { stream, .. } => {
+                let whole = |stream: &Stream| stream.answers.iter().all(|answer| answer.state != AnswerState::Cancelled);
+                if session.stream(stream).is_some_and(whole) {
                     self.counters.reposts_joined += 1;
-                    self.join(conn, slot, stream, turn);
+                    return self.join(conn, slot, stream, turn);
+                }
+                self.answer_outcome_unknown(conn, id);
+            }
+            Presented::RecordGone => self.answer_outcome_unknown(conn, id),
+            Presented::Fresh | Presented::Again | Presented::Reused | Presented::Overflowed | Presented::Marked => {
+                if self.has_room(slot, 1) {
+                    self.begin_calls(conn, slot, vec![calling], false, body, turn);
                 } else {
-                    self.answer_outcome_unknown(conn, &id);
+                    self.refuse(conn, TOO_MANY_CALLS, None, Some(id));
                 }
             }
-            Presented::OutcomeUnknown => self.answer_outcome_unknown(conn, &id),
         }
+    }
+
+    fn has_room(&self, slot: SlotIndex, calls: usize) -> bool {
+        self.session(slot).is_some_and(|session| session.calls.len() + calls <= self.config.limits.calls_in_flight)
     }
 
     /// A call that may have run and of which nothing more is known.
     fn answer_outcome_unknown(&mut self, conn: ConnId, id: &Id) {
         self.counters.outcomes_unknown += 1;
         let body = super::reply::outcome_unknown_message(id);
-        self.answer(
-            conn,
-            &Whole { status: 200, json: true, verdict: Some("outcome_unknown"), fields: &[], body: &body },
-        );
+        self.answer(conn, &Whole { status: 200, json: true, verdict: Some("outcome_unknown"), fields: &[], body: &body });
     }
 
     /// Begins calls that share a stream, attaches the connection to it, and tells the handler.
-    fn begin_calls(&mut self, conn: ConnId, slot: SlotIndex, calls: Vec<Presenting<'_>>, batch: bool, turn: &mut Turn<'_>) {
+    ///
+    /// A batch is never joined, but its reposted `tools/call`s are not executed again either: each gets `outcome_unknown`.
+    fn begin_calls(
+        &mut self,
+        conn: ConnId,
+        slot: SlotIndex,
+        calls: Vec<Presenting<'_>>,
+        batch: bool,
+        body: u128,
+        turn: &mut Turn<'_>,
+    ) {
         let json_only = self.config.response == ResponsePolicy::Json;
         let Some(session) = self.session_mut(slot) else { return };
         let Some(stream) = session.begin_stream() else {
@@ -393,33 +396,44 @@ impl Shard {
         };
         (stream.batch, stream.json_only) = (batch, json_only);
         let number = stream.number;
-        let form = match self.config.response {
-            ResponsePolicy::Auto => Form::Undecided,
-            ResponsePolicy::Sse => Form::Sse,
-            ResponsePolicy::Json => Form::Json,
-        };
+        let form = self.form_of_answers();
         self.attach(conn, Attach { slot, stream: number, position: Position::START, form, joined: false }, turn);
         if form == Form::Sse {
             self.open_stream(conn, None, None, turn);
         }
+        let mut begun = Vec::new();
         for calling in calls {
-            self.begin_call(slot, number, calling, batch, turn);
+            begun.push(self.begin_call(slot, number, calling, batch, body, turn));
+        }
+        for call in begun.into_iter().flatten() {
+            self.lose_call(slot, call, Cancelled::Repeated, turn);
         }
     }
 
-    fn begin_call(&mut self, slot: SlotIndex, stream: StreamNumber, calling: Presenting<'_>, batch: bool, turn: &mut Turn<'_>) {
+    /// Begins one call, and tells the handler; returns its name where it must not be executed.
+    fn begin_call(
+        &mut self,
+        slot: SlotIndex,
+        stream: StreamNumber,
+        calling: Presenting<'_>,
+        batch: bool,
+        body: u128,
+        turn: &mut Turn<'_>,
+    ) -> Option<CallId> {
         let Presenting { request, call, params, token } = calling;
         let effect = super::life::effect_of(&request);
-        let Some(session) = self.session_mut(slot) else { return };
-        if batch {
-            session.ids.present_in_batch(&request.id);
-        } else {
-            session.ids.executed_on(&request.id, stream);
-        }
+        let session = self.session_mut(slot)?;
+        let execution = if batch { Execution::Batch { stream } } else { Execution::Alone { stream, call } };
+        let presented = session.ids.present(&request.id, request.method == "tools/call", body, execution);
         let session = session.id;
+        self.counters.sessions_marked += u64::from(matches!(presented, Presented::Reused | Presented::Overflowed));
         self.begin(slot, stream, Begun { call, id: request.id, token, effect }, turn);
+        if matches!(presented, Presented::Repost { .. } | Presented::RecordGone) {
+            return Some(call);
+        }
         let delivery = Delivery::Request { call, method: request.method.into_owned().into(), params };
         turn.out.push(Output::Deliver { session, delivery });
+        None
     }
 
     // ---- notifications and responses ----
@@ -459,7 +473,10 @@ impl Shard {
             Ok(result) => Outcome::Result(result.get().as_bytes().to_vec().into()),
             Err(error) => Outcome::Error(error.get().as_bytes().to_vec().into()),
         };
-        let request = response.id.as_ref().and_then(Id::as_u64).map(crate::ids::ClientRequestId);
+        let request = match response.id {
+            Some(Id::Integer(id)) => u64::try_from(id).ok().map(ClientRequestId),
+            _ => None,
+        };
         if !request.is_some_and(|request| self.finish_request(slot, request, outcome, turn)) {
             self.counters.responses_unmatched += 1;
         }

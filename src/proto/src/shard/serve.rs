@@ -12,7 +12,7 @@ use crate::ids::{ConnId, Cursor, Position, SlotIndex, StreamNumber};
 use crate::mcp;
 use crate::resume::{self, Gap, Step};
 use crate::session::{AnswerState, Session};
-use crate::sse::Frame;
+use crate::sse::{FieldValue, Frame};
 
 use super::io::Output;
 use super::reply;
@@ -45,7 +45,7 @@ pub(super) fn framed(connection: &Connection, bytes: &[u8]) -> Bytes {
         return Bytes::copy_from_slice(bytes);
     }
     let mut chunk = Vec::with_capacity(bytes.len() + 12);
-    chunk.extend_from_slice(chunk_head(bytes.len()).as_ref());
+    chunk.extend_from_slice(&chunk_head(bytes.len()));
     chunk.extend_from_slice(bytes);
     chunk.extend_from_slice(CHUNK_END);
     chunk.into()
@@ -75,16 +75,8 @@ impl Shard {
             stream.attached.push(conn);
         }
         if let Some(connection) = self.connection(conn) {
-            connection.serving = Some(Serving {
-                slot,
-                stream: number,
-                position,
-                announced: false,
-                crossed_gap: false,
-                joined,
-                form,
-                retry: None,
-            });
+            connection.serving =
+                Some(Serving { slot, stream: number, position, announced: false, crossed_gap: false, joined, form, retry: None });
         }
         self.ready.push_back(conn);
     }
@@ -122,14 +114,8 @@ impl Shard {
         }
     }
 
-    /// Writes the head of an SSE stream, and its opening event or `resync`.
-    pub(super) fn open_stream(
-        &mut self,
-        conn: ConnId,
-        gap: Option<(Gap, Option<Cursor>)>,
-        verdict: Option<&str>,
-        turn: &mut Turn<'_>,
-    ) {
+    /// Writes the head of an SSE stream, and its opening event; where the next event is gone a `resync` stands in for it.
+    pub(super) fn open_stream(&mut self, conn: ConnId, requested: Option<Cursor>, verdict: Option<&str>, turn: &mut Turn<'_>) {
         let retry = self.spread_retry(self.config.limits.retry, turn);
         let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return };
         let Some(serving) = &mut connection.serving else { return };
@@ -137,23 +123,28 @@ impl Shard {
         let session_id = (serving.form == Form::Initialize).then(|| session.id.encode());
         serving.form = Form::Sse;
         let opening_event = session.revision.is_some_and(|revision| revision.rules().opening_event);
-        let made = match gap {
-            Some((gap, requested)) => {
+        let reach = session.stream(serving.stream).map(|stream| stream.reach(&self.log, serving.position));
+        let made = match reach.map(|reach| resume::step(serving.position, false, &reach)) {
+            Some(Step::Gap(gap)) => {
                 let requested = requested.map(|cursor| cursor.encode(&self.config.key, &session.id));
                 let requested = requested.as_ref().map(|text| text.as_str());
                 resync(&self.config.key, session, serving, &gap, requested, "evicted", Some(retry))
             }
-            None if opening_event => {
+            _ if opening_event => {
                 let id = Cursor::new(session.incarnation, serving.stream, serving.position).encode(&self.config.key, &session.id);
                 let mut made = Vec::with_capacity(96);
-                Frame { event: None, id: Some(id.as_str()), retry: Some(retry), data: Some(b"") }.encode(&mut made);
+                Frame { event: None, id: FieldValue::new(id.as_str()), retry: Some(retry), data: Some(b"") }.encode(&mut made);
                 made
             }
-            None => {
+            _ => {
                 serving.retry = Some(retry);
                 Vec::new()
             }
         };
+        if connection.reply.version == Version::Http10 {
+            // The end of such a stream is the end of the connection.
+            connection.reply.keep_alive = false;
+        }
         let head = reply::stream_head(&connection.reply, verdict, session_id.as_ref().map(|text| text.as_str()));
         connection.queue(head);
         if !made.is_empty() {
@@ -222,12 +213,13 @@ impl Shard {
                 }
                 _ if run.is_some() => break,
                 Step::Next(next) if next.stand_in => {
-                    let id = Cursor::new(session.incarnation, serving.stream, next.position).encode(&self.config.key, &session.id);
+                    let id =
+                        Cursor::new(session.incarnation, serving.stream, next.position).encode(&self.config.key, &session.id);
                     if let Some(answered) = stream.answered_at(next.position) {
                         let message = reply::outcome_unknown_message(answered);
                         let mut made = Vec::new();
                         let retry = serving.retry.take();
-                        Frame { event: None, id: Some(id.as_str()), retry, data: Some(&message) }.encode(&mut made);
+                        Frame { event: None, id: FieldValue::new(id.as_str()), retry, data: Some(&message) }.encode(&mut made);
                         self.counters.outcomes_unknown += 1;
                         connection.queue(framed(connection, &made));
                     }
@@ -251,9 +243,7 @@ impl Shard {
                 }
                 Step::Gap(gap) => {
                     self.counters.overruns += 1;
-                    let from_the_start = serving.joined && serving.position == Position::START;
-                    let reason = if from_the_start { "evicted" } else { "overrun" };
-                    let made = resync(&self.config.key, session, &mut serving, &gap, None, reason, None);
+                    let made = resync(&self.config.key, session, &mut serving, &gap, None, "overrun", None);
                     connection.queue(framed(connection, &made));
                 }
             }
@@ -290,7 +280,8 @@ impl Shard {
 
     /// Ends a stream on one connection before the stream itself ends: a clean end, with `retry` where the client may come back.
     pub(super) fn end_serving(&mut self, conn: ConnId, ending: Ending, turn: &mut Turn<'_>) {
-        let Some(form) = self.connection(conn).and_then(|connection| connection.serving.as_ref()).map(|serving| serving.form) else {
+        let Some(form) = self.connection(conn).and_then(|connection| connection.serving.as_ref()).map(|serving| serving.form)
+        else {
             return;
         };
         match form {
@@ -365,7 +356,7 @@ fn push_run(connection: &Connection, slices: &mut Vec<Bytes>, events: Vec<Bytes>
     }
     let length = before.len() + events.iter().map(Bytes::len).sum::<usize>();
     if connection.reply.version == Version::Http11 {
-        let mut head = chunk_head(length).as_ref().to_vec();
+        let mut head = chunk_head(length).to_vec();
         head.append(&mut before);
         before = head;
     }
@@ -396,7 +387,7 @@ fn resync(
     let data = resync_data(requested, earliest.as_ref().map(|text| text.as_str()), gap, reason);
     let mut made = Vec::with_capacity(data.len() + 128);
     let retry = retry.or(serving.retry.take());
-    Frame { event: Some("resync"), id: Some(at.as_str()), retry, data: Some(&data) }.encode(&mut made);
+    Frame { event: FieldValue::new("resync"), id: FieldValue::new(at.as_str()), retry, data: Some(&data) }.encode(&mut made);
     if serving.stream == StreamNumber::STANDALONE {
         let mut message = Vec::new();
         let mut notify = |method: &str, params: Option<&[u8]>| {

@@ -1,0 +1,214 @@
+//! The embedded server's tools: `echo`, `ticker`, `broadcast`, `rotate`.
+//!
+//! Never blocks a shard: waiting is the shard's own timers'.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rejoin::{Call, EmitError, Emitted, NotTaken, Reply, RpcError};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// Most notifications of one call.
+const COUNT_MAX: u32 = 1_000_000;
+/// Longest wait between two of them, in milliseconds.
+const INTERVAL_MAX: u64 = 60_000;
+/// Most padding of one notification, in bytes.
+const PAYLOAD_MAX: usize = 1 << 20;
+/// Keys counted at once; one more is an error. Reason: clients choose them.
+const KEYS_MAX: usize = 65_536;
+/// Longest key, in bytes.
+const KEY_BYTES_MAX: usize = 256;
+/// Notifications without an interval between them, before the rest of the shard has its turn.
+const TICKS_PER_TURN: u32 = 32;
+/// How often a notification that the log has no room for is tried again, and how long between.
+const TRIES: u32 = 100;
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+/// How often a call with each key began in this process: a second execution shows itself.
+#[derive(Debug, Default)]
+pub(crate) struct Executions(Mutex<HashMap<String, u64>>);
+
+impl Executions {
+    /// Counts one more beginning under `key`, and says how many there were.
+    fn begin(&self, key: &str) -> Result<u64, RpcError> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(RpcError::invalid_params(format_args!("key: at most {KEY_BYTES_MAX} bytes, got {}", key.len())));
+        }
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if counts.len() >= KEYS_MAX && !counts.contains_key(key) {
+            return Err(RpcError::internal("too many keys were used in this process"));
+        }
+        let count = counts.entry(key.into()).or_insert(0);
+        *count += 1;
+        Ok(*count)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Echo {
+    text: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ticker {
+    #[serde(default = "ten")]
+    count: u32,
+    #[serde(default = "a_tenth")]
+    interval_ms: u64,
+    #[serde(default)]
+    payload_bytes: usize,
+    #[serde(default)]
+    key: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Broadcast {
+    #[serde(default = "ten")]
+    count: u32,
+    #[serde(default = "a_tenth")]
+    interval_ms: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rotate {}
+
+fn ten() -> u32 {
+    10
+}
+
+fn a_tenth() -> u64 {
+    100
+}
+
+/// What `tools/list` lists.
+pub(crate) fn list() -> Value {
+    let count = json!({ "type": "integer", "minimum": 0, "maximum": COUNT_MAX, "default": ten() });
+    let interval = json!({ "type": "integer", "minimum": 0, "maximum": INTERVAL_MAX, "default": a_tenth() });
+    let payload = json!({ "type": "integer", "minimum": 0, "maximum": PAYLOAD_MAX, "default": 0 });
+    let object = |properties: Value, required: Value| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
+    let tool =
+        |name: &str, description: &str, schema: Value| json!({ "name": name, "description": description, "inputSchema": schema });
+    json!([
+        tool("echo", "Gives the text back.", object(json!({ "text": { "type": "string" } }), json!(["text"]))),
+        tool(
+            "ticker",
+            "Emits numbered notifications on the call's own stream, then says how often a call with this key began.",
+            object(
+                json!({
+                    "count": count, "interval_ms": interval, "payload_bytes": payload,
+                    "key": { "type": "string", "maxLength": KEY_BYTES_MAX, "default": "" },
+                }),
+                json!([]),
+            ),
+        ),
+        tool(
+            "broadcast",
+            "Emits numbered notifications on the session's standalone stream.",
+            object(json!({ "count": count, "interval_ms": interval }), json!([])),
+        ),
+        tool("rotate", "Gives the session a new incarnation, right after the answer.", object(json!({}), json!([]))),
+    ])
+}
+
+/// Runs a tool.
+pub(crate) async fn run(name: &str, arguments: Value, call: &Call, executions: &Executions) -> Result<Reply, RpcError> {
+    match name {
+        "echo" => {
+            let Echo { text } = read(arguments)?;
+            Ok(text_result(&text))
+        }
+        "ticker" => ticker(read(arguments)?, call, executions).await,
+        "broadcast" => broadcast(read(arguments)?, call).await,
+        "rotate" => {
+            let Rotate {} = read(arguments)?;
+            // The answer must be in the log before the life that it belongs to ends.
+            let _ = call.respond(text_content("The session has a new incarnation.")).await;
+            let _ = call.session().rotate().await;
+            Ok(Reply::Later)
+        }
+        other => Err(RpcError::invalid_params(format_args!("unknown tool: {other}"))),
+    }
+}
+
+async fn ticker(arguments: Ticker, call: &Call, executions: &Executions) -> Result<Reply, RpcError> {
+    let Ticker { count, interval_ms, payload_bytes, key } = arguments;
+    check_pace(count, interval_ms)?;
+    if payload_bytes > PAYLOAD_MAX {
+        return Err(RpcError::invalid_params(format_args!("payload_bytes: at most {PAYLOAD_MAX}, got {payload_bytes}")));
+    }
+    let executions = executions.begin(&key)?;
+    let pad = "x".repeat(payload_bytes);
+    for tick in 1..=count {
+        pause(interval_ms, tick).await;
+        if call.wants_progress() {
+            said(|| call.progress(tick.into(), Some(count.into()), Some(&pad))).await?;
+        } else {
+            let params = json!({ "level": "info", "logger": "ticker", "data": { "tick": tick, "pad": pad } });
+            said(|| call.notify("notifications/message", &params)).await?;
+        }
+    }
+    // Spelt out, since a map would sort its keys; the key is a string, which JSON writes with its quotes.
+    Ok(text_result(&format!(r#"{{"ticks":{count},"key":{},"executions":{executions}}}"#, Value::from(key))))
+}
+
+async fn broadcast(arguments: Broadcast, call: &Call) -> Result<Reply, RpcError> {
+    let Broadcast { count, interval_ms } = arguments;
+    check_pace(count, interval_ms)?;
+    for tick in 1..=count {
+        pause(interval_ms, tick).await;
+        let params = json!({ "level": "info", "logger": "broadcast", "data": { "tick": tick } });
+        said(|| call.session().notify("notifications/message", &params)).await?;
+    }
+    Ok(text_result(&json!({ "broadcast": count }).to_string()))
+}
+
+/// Waits between two notifications. Without an interval they come as fast as the shard goes, which has other things to do as well.
+async fn pause(interval_ms: u64, tick: u32) {
+    if interval_ms > 0 {
+        rejoin::sleep(Duration::from_millis(interval_ms)).await;
+    } else if tick.is_multiple_of(TICKS_PER_TURN) {
+        rejoin::yield_now().await;
+    }
+}
+
+fn check_pace(count: u32, interval_ms: u64) -> Result<(), RpcError> {
+    if count > COUNT_MAX {
+        return Err(RpcError::invalid_params(format_args!("count: at most {COUNT_MAX}, got {count}")));
+    }
+    if interval_ms > INTERVAL_MAX {
+        return Err(RpcError::invalid_params(format_args!("interval_ms: at most {INTERVAL_MAX}, got {interval_ms}")));
+    }
+    Ok(())
+}
+
+/// Says something once; where the log has no room for it at the moment, again a little later.
+async fn said<F: Future<Output = Result<Emitted, EmitError>>>(say: impl Fn() -> F) -> Result<(), RpcError> {
+    for _ in 0..TRIES {
+        match say().await {
+            Ok(_) => return Ok(()),
+            Err(EmitError::NotTaken(NotTaken::LogFull)) => rejoin::sleep(BETWEEN_TRIES).await,
+            Err(error) => return Err(RpcError::internal(error)),
+        }
+    }
+    Err(RpcError::internal("the event log has had no room for too long"))
+}
+
+fn read<T: DeserializeOwned>(arguments: Value) -> Result<T, RpcError> {
+    serde_json::from_value(arguments).map_err(RpcError::invalid_params)
+}
+
+fn text_content(text: &str) -> Value {
+    json!({ "content": [{ "type": "text", "text": text }] })
+}
+
+fn text_result(text: &str) -> Reply {
+    text_content(text).into()
+}

@@ -1,0 +1,334 @@
+//! One connection's task: it owns the socket, and moves bytes between it and the kernel.
+//!
+//! An idle connection holds no buffer, and one watch ("readable") for as long as nothing arrives: it is never dropped and taken
+//! again for an event that we send. Never parses anything, and never decides what is sent, when to close or where to move.
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use monoio::net::TcpStream;
+use rejoin_proto::ids::ShardIndex;
+use rejoin_proto::shard::io::{Close, ConnId, Input};
+
+use crate::mail::Mail;
+use crate::shard::{Local, READ_BUFFER};
+use crate::socket::{self, Received, Written};
+
+/// Bytes that one connection moves before the rest of the shard has its turn; each call counts as `CALL_COST` at least.
+const BYTES_PER_TURN: usize = 2 << 20;
+const CALL_COST: usize = 64 << 10;
+
+/// Slices handed to one `sendmsg`: Linux takes at most 1,024 (IOV_MAX).
+const SLICES_PER_WRITE: usize = 64;
+
+/// Bytes that a closing connection reads and drops while it waits for the peer's FIN. Reason: closing with bytes unread is a reset,
+/// which may cost the peer the answer that it has not read yet.
+const LINGER_BYTES: usize = 1 << 20;
+
+/// Attempts to duplicate a descriptor for a handoff when the process has none left, and the pause between them.
+const DUPLICATE_ATTEMPTS: usize = 20;
+const DUPLICATE_PAUSE: Duration = Duration::from_millis(50);
+
+/// What the kernel wants of a connection: written by the shard, read by the connection's task.
+pub(crate) struct Conn {
+    pub(crate) id: ConnId,
+    send: RefCell<Option<Sending>>,
+    reading: Cell<bool>,
+    ending: Cell<Option<Close>>,
+    handoff: Cell<Option<Handoff>>,
+    /// Whether something above changed since the task last looked.
+    changed: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// Where a connection moves, and what goes with it.
+pub(crate) struct Handoff {
+    pub(crate) to: ShardIndex,
+    pub(crate) bytes: Bytes,
+    pub(crate) placed: bool,
+}
+
+/// Slices on their way into the socket. Those that are through are dropped at once.
+struct Sending {
+    slices: std::vec::IntoIter<Bytes>,
+}
+
+impl Conn {
+    pub(crate) fn new(id: ConnId) -> Self {
+        Self {
+            id,
+            send: RefCell::default(),
+            reading: Cell::new(true),
+            ending: Cell::default(),
+            handoff: Cell::default(),
+            changed: Cell::new(false),
+            waker: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn send(&self, slices: Vec<Bytes>) {
+        let earlier = self.send.borrow_mut().replace(Sending { slices: slices.into_iter() });
+        debug_assert!(earlier.is_none(), "one send at a time");
+        self.notify();
+    }
+
+    pub(crate) fn read(&self, wanted: bool) {
+        self.reading.set(wanted);
+        self.notify();
+    }
+
+    pub(crate) fn close(&self, how: Close) {
+        self.ending.set(Some(how));
+        self.notify();
+    }
+
+    pub(crate) fn hand_off(&self, handoff: Handoff) {
+        self.handoff.set(Some(handoff));
+        self.notify();
+    }
+
+    /// Wakes the task if it waits; one that runs looks again before it waits.
+    fn notify(&self) {
+        self.changed.set(true);
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    fn sending(&self) -> bool {
+        self.send.borrow().is_some()
+    }
+
+    /// The end that is due now: a clean one waits for the send under way.
+    fn due(&self) -> Option<Close> {
+        self.ending.get().filter(|&how| how == Close::Reset || !self.sending())
+    }
+}
+
+/// How a connection's service ended.
+enum Served {
+    /// The peer is gone.
+    Gone,
+    /// The kernel closes it.
+    Closed(Close),
+    /// It moves.
+    HandedOff(Handoff),
+}
+
+/// Serves a connection to its end, and tells the kernel.
+pub(crate) async fn run(local: Rc<Local>, conn: Rc<Conn>, stream: TcpStream) {
+    match serve(&local, &conn, &stream).await {
+        Served::Gone => {}
+        Served::Closed(Close::Reset) => socket::reset_on_close(&stream),
+        Served::Closed(Close::Clean) => Box::pin(linger(&local, &conn, &stream)).await,
+        Served::HandedOff(handoff) => return Box::pin(hand_over(&local, stream, handoff)).await,
+    }
+    drop(stream);
+    // What was not sent is let go before the kernel is told: it counts what its slices hold.
+    conn.send.take();
+    local.closed(&conn);
+}
+
+async fn serve(local: &Rc<Local>, conn: &Conn, stream: &TcpStream) -> Served {
+    let mut readable = pin!(None);
+    let mut writable = pin!(None);
+    let mut arrived = false;
+    let mut blocked = false;
+    let mut spent = 0;
+    loop {
+        conn.changed.set(false);
+        if let Some(handoff) = conn.handoff.take() {
+            return Served::HandedOff(handoff);
+        }
+        if let Some(how) = conn.due() {
+            return Served::Closed(how);
+        }
+        if spent >= BYTES_PER_TURN {
+            spent = 0;
+            local.turn().pass().await;
+        } else if conn.sending() && !blocked {
+            match write(local, conn, stream) {
+                Written::Bytes(bytes) => spent += bytes.max(CALL_COST),
+                Written::Gone => return Served::Gone,
+                Written::Blocked => {
+                    blocked = true;
+                    writable.set(Some(stream.writable(false)));
+                }
+            }
+        } else if arrived && conn.reading.get() {
+            match read(local, conn, stream) {
+                Received::Bytes(bytes) => {
+                    spent += bytes.max(CALL_COST);
+                    // Less than the buffer holds: the socket was emptied, and the next watch tells if that has changed.
+                    arrived = bytes == READ_BUFFER;
+                }
+                Received::Blocked => arrived = false,
+                Received::Gone => return Served::Gone,
+                Received::End => return last_words(local, conn, stream),
+            }
+        } else {
+            if !arrived && readable.is_none() && conn.reading.get() {
+                readable.set(Some(stream.readable(false)));
+            }
+            let (ready_to_read, ready_to_write) = wait(conn, readable.as_mut(), writable.as_mut()).await;
+            arrived |= ready_to_read;
+            blocked &= !ready_to_write;
+            spent = 0;
+        }
+    }
+}
+
+/// Waits until the kernel wants something else, or a watch is ready; says which watches were, and drops those.
+async fn wait<R, W>(conn: &Conn, mut readable: Pin<&mut Option<R>>, mut writable: Pin<&mut Option<W>>) -> (bool, bool)
+where
+    R: Future<Output = io::Result<()>>,
+    W: Future<Output = io::Result<()>>,
+{
+    poll_fn(|cx| {
+        // An error of a watch (its descriptor's) shows itself in the read or write that follows.
+        let read = readable.as_mut().as_pin_mut().is_some_and(|watch| watch.poll(cx).is_ready());
+        let write = writable.as_mut().as_pin_mut().is_some_and(|watch| watch.poll(cx).is_ready());
+        if read {
+            readable.set(None);
+        }
+        if write {
+            writable.set(None);
+        }
+        if read || write || conn.changed.get() {
+            // While the task runs nobody needs to wake it.
+            conn.waker.take();
+            return Poll::Ready((read, write));
+        }
+        *conn.waker.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    })
+    .await
+}
+
+/// Writes what the socket takes of the send under way, and reports it, which may bring more to send.
+fn write(local: &Rc<Local>, conn: &Conn, stream: &TcpStream) -> Written {
+    let written = {
+        let mut sending = conn.send.borrow_mut();
+        let Some(under_way) = sending.as_mut() else { return Written::Blocked };
+        let written = under_way.write(stream);
+        if under_way.slices.as_slice().is_empty() {
+            *sending = None;
+        }
+        written
+    };
+    if let Written::Bytes(bytes) = written {
+        local.input(Input::Sent { conn: conn.id, bytes });
+    }
+    written
+}
+
+/// Reads what has arrived and hands it to the kernel.
+fn read(local: &Rc<Local>, conn: &Conn, stream: &TcpStream) -> Received {
+    local.with_read_buffer(|buffer| {
+        let received = socket::receive(stream, buffer);
+        if let Received::Bytes(bytes) = received {
+            local.input(Input::Received { conn: conn.id, bytes: &buffer[..bytes] });
+        }
+        received
+    })
+}
+
+impl Sending {
+    fn write(&mut self, stream: &TcpStream) -> Written {
+        let written = {
+            let slices = self.slices.as_slice();
+            let count = slices.len().min(SLICES_PER_WRITE);
+            let vector: [_; SLICES_PER_WRITE] = std::array::from_fn(|at| IoSlice::new(slices.get(at).map_or(&[], |slice| slice)));
+            socket::send(stream, &vector[..count])
+        };
+        if let Written::Bytes(bytes) = written {
+            self.advance(bytes);
+        }
+        written
+    }
+
+    fn advance(&mut self, mut bytes: usize) {
+        while let Some(first) = self.slices.as_mut_slice().first_mut() {
+            if bytes < first.len() {
+                first.advance(bytes);
+                return;
+            }
+            bytes -= first.len();
+            self.slices.next();
+        }
+    }
+}
+
+/// After a FIN: writes what the kernel had ready and the socket still takes, since a peer that only finished sending (`nc`) may read.
+fn last_words(local: &Rc<Local>, conn: &Conn, stream: &TcpStream) -> Served {
+    let mut spent = 0;
+    while conn.sending() && spent < BYTES_PER_TURN {
+        match write(local, conn, stream) {
+            Written::Bytes(bytes) => spent += bytes.max(CALL_COST),
+            Written::Blocked | Written::Gone => break,
+        }
+    }
+    match conn.handoff.take() {
+        Some(handoff) => Served::HandedOff(handoff),
+        None => Served::Gone,
+    }
+}
+
+/// Ends a connection so that the peer gets all that was written: FIN, then reads and drops until the peer's FIN, within bounds.
+async fn linger(local: &Rc<Local>, conn: &Conn, stream: &TcpStream) {
+    socket::finish(stream);
+    let mut left = LINGER_BYTES;
+    let mut deadline = pin!(monoio::time::sleep(local.close_grace()));
+    let mut readable = pin!(None);
+    while left > 0 && conn.ending.get() != Some(Close::Reset) {
+        match local.with_read_buffer(|buffer| socket::receive(stream, buffer)) {
+            Received::Bytes(bytes) => left = left.saturating_sub(bytes),
+            Received::End | Received::Gone => return,
+            Received::Blocked => {
+                if readable.is_none() {
+                    readable.set(Some(stream.readable(false)));
+                }
+                let late = poll_fn(|cx| {
+                    if readable.as_mut().as_pin_mut().is_some_and(|watch| watch.poll(cx).is_ready()) {
+                        readable.set(None);
+                        return Poll::Ready(false);
+                    }
+                    if conn.ending.get() == Some(Close::Reset) {
+                        return Poll::Ready(false);
+                    }
+                    *conn.waker.borrow_mut() = Some(cx.waker().clone());
+                    deadline.as_mut().poll(cx).map(|()| true)
+                })
+                .await;
+                if late {
+                    return;
+                }
+            }
+        }
+    }
+    socket::reset_on_close(stream);
+}
+
+/// Sends a connection to the shard that it belongs on. Waits for room there: the peer waits, nobody else does.
+async fn hand_over(local: &Rc<Local>, stream: TcpStream, handoff: Handoff) {
+    let Some(to) = local.remote_of(handoff.to) else { return };
+    for _ in 0..DUPLICATE_ATTEMPTS {
+        match socket::duplicate(&stream) {
+            Ok(descriptor) => {
+                drop(stream);
+                // A shard that has stopped takes nothing: the connection closes with it.
+                let _ = to.post(Mail::HandedOver { descriptor, bytes: handoff.bytes, placed: handoff.placed }).await;
+                return;
+            }
+            Err(_) => monoio::time::sleep(DUPLICATE_PAUSE).await,
+        }
+    }
+    tracing::warn!("no descriptor left for a handoff: connection reset");
+    socket::reset_on_close(&stream);
+}

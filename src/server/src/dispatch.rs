@@ -1,0 +1,195 @@
+//! From the kernel's deliveries to the handler's futures: one task a call, dropped when the call is cancelled.
+//!
+//! Never runs handler code inside the kernel, and never lets a handler's panic out.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use rejoin_proto::ids::{CallId, Principal, SessionId};
+use rejoin_proto::shard::io::{Cancelled, Delivery, NotTaken};
+
+use crate::call::{Call, WeakCall};
+use crate::error::{EmitError, RpcError, why_not};
+use crate::handler::{Handler, Reply};
+use crate::json::Json;
+use crate::mail::Left;
+use crate::session::Session;
+use crate::shard::Local;
+use crate::task::{self, Caught};
+
+/// Gives deliveries to a handler of any type.
+pub(crate) trait Deliver {
+    /// Never calls back into the kernel before it returns, other than through the handler's own handles.
+    fn deliver(&self, local: &Rc<Local>, session: SessionId, delivery: Delivery);
+}
+
+/// A shard's handler, with what must be remembered of sessions and calls to call it.
+pub(crate) struct Dispatch<H> {
+    handler: Rc<H>,
+    sessions: RefCell<HashMap<SessionId, Session>>,
+    calls: Rc<Calls>,
+}
+
+/// The calls that a handler may hold, until they are dropped.
+#[derive(Default)]
+struct Calls {
+    held: RefCell<HashMap<CallId, WeakCall>>,
+    /// The size at which those that were dropped elsewhere are looked for.
+    sweep_at: Cell<usize>,
+}
+
+/// The smallest table of calls that is worth a sweep.
+const SWEEP_MIN: usize = 64;
+
+impl Calls {
+    fn insert(&self, call: &Call) {
+        let mut held = self.held.borrow_mut();
+        held.insert(call.id(), call.downgrade());
+        if held.len() > self.sweep_at.get().max(SWEEP_MIN) {
+            held.retain(|_, call| call.upgrade().is_some());
+            // Twice what is left: each sweep is paid for by as many insertions.
+            self.sweep_at.set(held.len() * 2);
+        }
+    }
+
+    fn forget(&self, call: &Call) {
+        self.held.borrow_mut().remove(&call.id());
+    }
+
+    fn take(&self, call: CallId) -> Option<Call> {
+        self.held.borrow_mut().remove(&call)?.upgrade()
+    }
+}
+
+impl<H: Handler> Dispatch<H> {
+    pub(crate) fn new(handler: H) -> Rc<Self> {
+        Rc::new(Self { handler: Rc::new(handler), sessions: RefCell::default(), calls: Rc::default() })
+    }
+
+    fn session(&self, id: SessionId) -> Option<Session> {
+        self.sessions.borrow().get(&id).cloned()
+    }
+
+    fn begin(&self, local: &Rc<Local>, session: SessionId, principal: Principal, call: CallId, params: Bytes) {
+        let session = Session::new(session, principal, Arc::clone(local.remote()));
+        self.sessions.borrow_mut().insert(session.id(), session.clone());
+        let call = Call::new(session, call, "initialize".into(), Some(params));
+        self.calls.insert(&call);
+        let (handler, calls) = (Rc::clone(&self.handler), Rc::clone(&self.calls));
+        local.spawn(async move {
+            let Some(params) = call.raw_params() else { return };
+            let work = async { handler.initialize(call.session(), params).await.map(Reply::Now) };
+            answer(&call, work).await;
+            calls.forget(&call);
+        });
+    }
+
+    fn request(&self, local: &Rc<Local>, session: SessionId, call: CallId, method: Box<str>, params: Option<Bytes>) {
+        let Some(session) = self.session(session) else {
+            // A session that the handler was never told of, which the kernel rules out: the call is not left hanging all the same.
+            return local.remote().leave(Left::Call(session, call));
+        };
+        let call = Call::new(session, call, method, params);
+        self.calls.insert(&call);
+        let (handler, calls) = (Rc::clone(&self.handler), Rc::clone(&self.calls));
+        local.spawn(async move {
+            answer(&call, async { handler.request(&call).await }).await;
+            if call.answered() {
+                calls.forget(&call);
+            }
+        });
+    }
+
+    fn notification(&self, local: &Rc<Local>, session: SessionId, method: Box<str>, params: Option<Bytes>) {
+        let Some(session) = self.session(session) else { return };
+        let handler = Rc::clone(&self.handler);
+        local.spawn(async move {
+            let params = params.map(Json::of);
+            if let Err(panic) = Caught::new(handler.notification(&session, &method, params.as_ref())).await {
+                tracing::error!(%panic, %method, "a handler panicked over a notification");
+            }
+        });
+    }
+
+    fn cancelled(&self, call: CallId, why: Cancelled) {
+        let Some(call) = self.calls.take(call) else { return };
+        if !call.answered() {
+            guarded("cancelled", || self.handler.cancelled(&call, why));
+        }
+        call.cancel(why);
+    }
+}
+
+impl<H: Handler> Deliver for Dispatch<H> {
+    fn deliver(&self, local: &Rc<Local>, id: SessionId, delivery: Delivery) {
+        match delivery {
+            Delivery::Initialize { principal, call, params } => self.begin(local, id, principal, call, params),
+            Delivery::Request { call, method, params } => self.request(local, id, call, method, params),
+            Delivery::Notification { method, params } => self.notification(local, id, method, params),
+            Delivery::Cancelled { call, why } => self.cancelled(call, why),
+            Delivery::Response { request, outcome } => local.answered(request, outcome),
+            Delivery::Rotated => {
+                if let Some(session) = self.session(id) {
+                    guarded("rotated", || self.handler.rotated(&session));
+                }
+            }
+            Delivery::Closed { why } => {
+                let session = self.sessions.borrow_mut().remove(&id);
+                if let Some(session) = session {
+                    guarded("closed", || self.handler.closed(&session, why));
+                }
+            }
+        }
+    }
+}
+
+/// Runs a handler's future for a call to its end, its panic or the call's cancellation, and answers.
+async fn answer(call: &Call, work: impl Future<Output = Result<Reply, RpcError>>) {
+    let ended = {
+        let mut work = pin!(Caught::new(work));
+        poll_fn(|cx| match call.poll_cancelled(cx) {
+            Poll::Ready(_) => Poll::Ready(None),
+            Poll::Pending => work.as_mut().poll(cx).map(Some),
+        })
+        .await
+    };
+    let outcome = match ended {
+        None | Some(Ok(Ok(Reply::Later))) => return,
+        Some(Ok(Ok(Reply::Now(result)))) => call.try_respond(result),
+        Some(Ok(Err(error))) => call.try_fail(error),
+        Some(Err(panic)) => {
+            tracing::error!(%panic, ?call, "a handler panicked");
+            call.try_fail(RpcError::internal("the handler panicked"))
+        }
+    };
+    if let Err(EmitError::NotTaken(why)) = outcome
+        && let Some(error) = instead(why)
+    {
+        // Where this is not taken either, the call ends by its age.
+        let _ = call.try_fail(error);
+    }
+}
+
+/// What a client is told in place of an answer that the kernel did not take; `None` where nobody waits for one.
+pub(crate) fn instead(why: NotTaken) -> Option<RpcError> {
+    match why {
+        NotTaken::SessionEnded | NotTaken::CallEnded => None,
+        NotTaken::LogFull | NotTaken::TooLarge | NotTaken::TooManyRequests | NotTaken::JsonOnly | NotTaken::Malformed => {
+            Some(RpcError::internal(why_not(why)))
+        }
+    }
+}
+
+/// Runs a handler's callback; its panic is logged.
+fn guarded(what: &'static str, callback: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(callback)) {
+        tracing::error!(panic = task::message(&*panic), what, "a handler's callback panicked");
+    }
+}

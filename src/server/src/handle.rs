@@ -1,0 +1,130 @@
+//! The running server, from any thread: its sessions, and its end.
+//!
+//! Never keeps the server alive or ends it by being dropped: that is `shutdown`'s.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use rejoin_proto::ids::SessionId;
+use rejoin_proto::shard::SessionView;
+use rejoin_proto::shard::io::Command;
+use rejoin_proto::time::Instant;
+
+use crate::error::EmitError;
+use crate::mail::{Mail, Remote};
+use crate::session;
+
+/// A handle to a running server. The server runs until [`shutdown`](Self::shutdown), whether a handle is left or not.
+#[derive(Clone)]
+pub struct ServerHandle {
+    address: SocketAddr,
+    driver: Arc<str>,
+    remotes: Arc<[Arc<Remote>]>,
+    running: Arc<Running>,
+}
+
+impl fmt::Debug for ServerHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "server on {}, {} shards, {}", self.address, self.remotes.len(), self.driver)
+    }
+}
+
+/// How many shards still run.
+pub(crate) struct Running {
+    shards: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Running {
+    pub(crate) fn new(shards: usize) -> Self {
+        Self { shards: Mutex::new(shards), changed: Condvar::new() }
+    }
+
+    pub(crate) fn one_ended(&self) {
+        *self.shards.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the last shard has ended, but not longer than `time`; says whether it has.
+    pub(crate) fn ended_within(&self, time: Duration) -> bool {
+        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(shards, time, |shards| *shards > 0);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+    }
+
+    fn wait(&self) {
+        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_while(shards, |shards| *shards > 0).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl ServerHandle {
+    pub(crate) fn new(address: SocketAddr, driver: String, remotes: Arc<[Arc<Remote>]>, running: Arc<Running>) -> Self {
+        Self { address, driver: driver.into(), remotes, running }
+    }
+
+    /// The address that it listens on, with the port that was found.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The driver that its shards run on, in words.
+    pub fn driver(&self) -> &str {
+        &self.driver
+    }
+
+    /// How many shards it has.
+    pub fn shards(&self) -> usize {
+        self.remotes.len()
+    }
+
+    /// Every live session, shard by shard. Shards that have stopped have none.
+    pub async fn sessions(&self) -> Vec<SessionView> {
+        let mut all = Vec::new();
+        for remote in &*self.remotes {
+            let (reply, answer) = oneshot::channel();
+            if remote.post(Mail::List { reply }).await.is_ok() {
+                all.append(&mut answer.await.unwrap_or_default());
+            }
+        }
+        all
+    }
+
+    /// The present instant, as [`SessionView::last_active`] counts: `handle.now().since(view.last_active)` is a session's idle time.
+    pub fn now(&self) -> Instant {
+        self.remotes[0].common.now()
+    }
+
+    /// Ends a session: its clients get 404 `session_expired` with the reason `closed`.
+    pub async fn close(&self, session: SessionId) -> Result<(), EmitError> {
+        self.command(session, Command::Close(session)).await
+    }
+
+    /// Begins a new incarnation of a session: every stream ends, calls in flight are lost.
+    pub async fn rotate(&self, session: SessionId) -> Result<(), EmitError> {
+        self.command(session, Command::Rotate(session)).await
+    }
+
+    async fn command(&self, session: SessionId, command: Command) -> Result<(), EmitError> {
+        match self.remotes.get(usize::from(session.shard().0)) {
+            Some(remote) => session::command(remote, command).await,
+            None => Err(rejoin_proto::shard::io::NotTaken::SessionEnded.into()),
+        }
+    }
+
+    /// Begins the end: nothing more is accepted, what can end within `drain` does, the rest is ended then. The first call's time
+    /// holds. [`wait`](Self::wait) waits for it.
+    pub fn shutdown(&self, drain: Duration) {
+        for remote in &*self.remotes {
+            remote.drain(remote.common.now() + drain);
+        }
+    }
+
+    /// Blocks this thread until every shard has ended. Not for a shard's own thread.
+    pub fn wait(&self) {
+        self.running.wait();
+    }
+}

@@ -1,0 +1,99 @@
+//! Direct calls on sockets: read, write, accept and close without waiting, and the options that our sockets carry.
+//!
+//! Never waits (the runtime says when a socket is ready) and never decides what to read, write or close.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use monoio::net::TcpStream;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, sockopt};
+
+/// What a read gave.
+#[derive(Debug)]
+pub(crate) enum Received {
+    /// So many bytes.
+    Bytes(usize),
+    /// A FIN: there will be no more.
+    End,
+    /// Nothing now.
+    Blocked,
+    /// A reset or another error: the connection is gone.
+    Gone,
+}
+
+/// What a write took.
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// So many bytes.
+    Bytes(usize),
+    /// Nothing now.
+    Blocked,
+    /// A reset or another error: the connection is gone.
+    Gone,
+}
+
+/// The stream's descriptor, for a call that does not keep it.
+#[expect(unsafe_code, reason = "monoio's stream offers its descriptor as a number only")]
+fn descriptor(stream: &TcpStream) -> BorrowedFd<'_> {
+    // Needed because rustix's safe calls want a borrowed descriptor, and `TcpStream` is no `AsFd`.
+    // SAFETY: `stream` owns the descriptor and closes it when it is dropped, which the borrow that the result carries forbids.
+    unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) }
+}
+
+/// Reads what is there.
+pub(crate) fn receive(stream: &TcpStream, buffer: &mut [u8]) -> Received {
+    match retry_on_intr(|| rustix::net::recv(descriptor(stream), &mut *buffer, RecvFlags::DONTWAIT)) {
+        Ok((0, _)) => Received::End,
+        Ok((bytes, _)) => Received::Bytes(bytes),
+        Err(Errno::AGAIN) => Received::Blocked,
+        Err(_) => Received::Gone,
+    }
+}
+
+/// Writes what fits. A peer that is gone is an answer, not a signal (`SIGPIPE`).
+pub(crate) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> Written {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let sent = retry_on_intr(|| rustix::net::sendmsg(descriptor(stream), slices, &mut SendAncillaryBuffer::default(), flags));
+    match sent {
+        Ok(bytes) => Written::Bytes(bytes),
+        Err(Errno::AGAIN) => Written::Blocked,
+        Err(_) => Written::Gone,
+    }
+}
+
+/// Sends a FIN after what was written. A peer that is gone already needs none.
+pub(crate) fn finish(stream: &TcpStream) {
+    let _ = rustix::net::shutdown(descriptor(stream), Shutdown::Write);
+}
+
+/// Makes the close that follows a reset, and drops what is still unsent.
+pub(crate) fn reset_on_close(stream: &TcpStream) {
+    let _ = sockopt::set_socket_linger(descriptor(stream), Some(Duration::ZERO));
+}
+
+/// A second descriptor of the same connection, close-on-exec, for another shard. The first one can then be closed at leisure,
+/// whatever operations its runtime still has on it.
+pub(crate) fn duplicate(stream: &TcpStream) -> io::Result<OwnedFd> {
+    Ok(rustix::io::fcntl_dupfd_cloexec(descriptor(stream), 0)?)
+}
+
+/// Accepts one connection: close-on-exec, so that no child inherits it, and non-blocking, from its first moment.
+pub(crate) fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
+    retry_on_intr(|| rustix::net::accept_with(&listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK))
+}
+
+/// Sets what every accepted connection carries: answers leave at once, and a peer that acknowledges nothing for `user_timeout`
+/// is given up (a half-open connection must not keep its session alive).
+pub(crate) fn prepare(socket: impl AsFd, user_timeout: Duration) {
+    // A connection that was reset meanwhile refuses options; its first read will say so.
+    let _ = sockopt::set_tcp_nodelay(&socket, true);
+    let millis = u32::try_from(user_timeout.as_millis()).unwrap_or(u32::MAX);
+    let _ = sockopt::set_tcp_user_timeout(&socket, millis);
+}
+
+/// Closes an accepted connection with a reset: nothing of it was read.
+pub(crate) fn refuse(socket: OwnedFd) {
+    let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));
+}

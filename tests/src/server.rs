@@ -1,0 +1,178 @@
+//! The `rejoin serve` process under test: started on a free port, stopped by its own process id.
+//!
+//! Never leaves a process behind, whatever happened to the test.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::matrix::Flavour;
+use crate::wire::PATIENCE;
+
+/// The binary under test: `REJOIN_BIN`, or the workspace's own, built first.
+pub fn binary() -> &'static PathBuf {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        if let Some(path) = std::env::var_os("REJOIN_BIN") {
+            return path.into();
+        }
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo).args(["build", "--quiet", "--package", "rejoin-cli"]).status().expect("cargo runs");
+        assert!(built.success(), "rejoin-cli does not build");
+        // Tests lie in `target/debug/deps`, the binary one folder above.
+        let test = std::env::current_exe().expect("a test knows its own path");
+        test.ancestors().nth(2).expect("tests lie two folders deep").join("rejoin")
+    })
+}
+
+/// The command for a server on a free port, before its last options.
+pub fn command(options: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.arg("serve");
+    if !options.contains(&"--listen") {
+        command.args(["--listen", "127.0.0.1:0"]);
+    }
+    command.args(options);
+    command
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Rejoin {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+    log: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Rejoin {
+    /// Starts a server of this flavour with these options, and waits until it listens.
+    pub fn start(flavour: Flavour, options: &[&str]) -> Self {
+        let shards = flavour.shards.to_string();
+        Self::run(command(options).args(["--driver", flavour.driver, "--shards", &shards]))
+    }
+
+    /// The same with so many descriptors at most.
+    pub fn start_with_descriptors(flavour: Flavour, descriptors: u32, options: &[&str]) -> Self {
+        let shards = flavour.shards.to_string();
+        let server = command(options);
+        let mut shell = Command::new("sh");
+        // `exec` keeps the process id, by which the server is stopped.
+        shell.args(["-c", &format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"")]).arg(server.get_program());
+        Self::run(shell.args(server.get_args()).args(["--driver", flavour.driver, "--shards", &shards]))
+    }
+
+    fn run(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let stdout = child.stdout.take().expect("piped");
+        let stderr = child.stderr.take().expect("piped");
+        let log = Arc::new(Mutex::new(String::new()));
+        let reader = thread::spawn({
+            let log = Arc::clone(&log);
+            move || {
+                for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                    let mut log = log.lock().expect("no reader panics");
+                    log.push_str(&line);
+                    log.push('\n');
+                }
+            }
+        });
+        let mut server = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)), log, reader: Some(reader) };
+        server.address = server.ready(stdout);
+        server
+    }
+
+    /// Reads the one line that says where the server listens.
+    fn ready(&mut self, stdout: impl Read + Send + 'static) -> SocketAddr {
+        let (says, said) = mpsc::channel();
+        thread::spawn(move || {
+            let mut line = String::new();
+            let read = BufReader::new(stdout).read_line(&mut line);
+            // The test may have given up already.
+            let _ = says.send(read.map(|_| line));
+        });
+        let line = match said.recv_timeout(PATIENCE) {
+            Ok(Ok(line)) => line,
+            other => panic!("the server did not say where it listens: {other:?}"),
+        };
+        let url = line.strip_prefix("rejoin listening on http://").and_then(|url| url.split('/').next());
+        url.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("the server said {line:?}"))
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        self.log.lock().expect("no reader panics").clone()
+    }
+
+    /// Sends a signal to it, and to nothing else.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("a child that was not waited for can be signalled");
+    }
+
+    /// Asks it to end, as an operator does.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Its exit, if it comes in time.
+    pub fn exit_within(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
+                return Some(status);
+            }
+            if Instant::now() >= deadline {
+                return None;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        self.exit_within(Duration::ZERO).is_none()
+    }
+
+    /// Processor time that it has used, from `/proc`.
+    pub fn cpu_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("the process lives");
+        // The fields follow the name in parentheses, which may hold anything; utime and stime are the 12th and 13th of them.
+        let fields: Vec<&str> = stat.rsplit(')').next().expect("a name in parentheses").split_whitespace().collect();
+        let ticks: u64 = fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime");
+        let ticks_a_second = rustix::param::clock_ticks_per_second();
+        Duration::from_millis(ticks * 1_000 / ticks_a_second)
+    }
+
+    /// Resident memory in KiB, from `/proc`.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a resident size");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+}
+
+impl Drop for Rejoin {
+    fn drop(&mut self) {
+        // It may have exited already; either way it is gone afterwards.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+        if thread::panicking() {
+            eprintln!("--- the server's log\n{}---", self.log());
+        }
+    }
+}
