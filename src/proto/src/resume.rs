@@ -4,6 +4,7 @@
 //! along its stream afterwards, so a gap found on return and a gap found by a slow reader cannot be told differently.
 //! Never allocates, never looks at bytes, never changes anything.
 
+use crate::canary::{self, Canary};
 use crate::ids::{Cursor, Incarnation, Position};
 use crate::refusal::Ended;
 
@@ -108,6 +109,7 @@ pub enum Verdict {
 pub fn decide(presented: Option<Cursor>, retained: &Retained) -> Verdict {
     if let Some(cursor) = presented
         && cursor.incarnation() != retained.incarnation
+        && !(canary::bites(Canary::ForeignLineage) && cursor.incarnation().next() == Some(retained.incarnation))
     {
         return Verdict::Refused(Ended::Incarnation);
     }

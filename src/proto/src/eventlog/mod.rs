@@ -313,10 +313,10 @@ impl EventLog {
         self.ring(id).map_or(after, |ring| ring.read(after, max, out))
     }
 
-    /// The last position of the run after `after` whose frames all end within its first `bytes` bytes. What was evicted since counts
-    /// as having fitted.
-    pub fn fitting(&self, id: RingId, after: Position, bytes: usize) -> Position {
-        self.ring(id).map_or(after, |ring| ring.fitting(after, bytes))
+    /// The last event of the run after `after` up to `to` that was written in full, when the last `unwritten` bytes of its frames were
+    /// not. Where those frames are gone it cannot be known: then none was.
+    pub fn written(&self, id: RingId, after: Position, to: Position, unwritten: usize) -> Position {
+        self.ring(id).map_or(after, |ring| ring.written(after, to, unwritten))
     }
 
     // ---- what its owner tells ----

@@ -269,19 +269,14 @@ impl Ring {
         last
     }
 
-    /// The last position whose frame ends within `bytes` bytes after `after`, with what is not held counted as nothing.
-    pub(super) fn fitting(&self, after: Position, bytes: usize) -> Position {
-        let mut last = after;
-        let mut left = bytes;
-        while last < self.last() {
-            let position = last.next();
-            if self.held_length(position).is_none() {
-                last = self.next_held(last).map_or(self.last(), Position::previous);
-                continue;
-            }
-            let Some((to, length)) = self.run(position, left) else { break };
-            left -= length;
-            last = to;
+    /// The last event of a run that was written in full, when the last `unwritten` bytes of its frames were not; `after` where those
+    /// frames are not held any more.
+    pub(super) fn written(&self, after: Position, to: Position, unwritten: usize) -> Position {
+        let (mut last, mut missing) = (to, 0);
+        while missing < unwritten && last > after {
+            let Some(length) = self.held_length(last) else { return after };
+            missing += length;
+            last = last.previous();
         }
         last
     }

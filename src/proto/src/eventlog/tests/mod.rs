@@ -256,8 +256,23 @@ fn a_skipped_position_and_an_empty_frame_are_lost_from_the_start() {
     put(&mut log, ring, Kind::Ordinary, "five");
     log.audit();
     assert_eq!(log.next_held(ring, Position::new(1)), Some(Position::new(5)));
-    assert_eq!(log.fitting(ring, Position::START, 3), Position::new(4));
-    assert_eq!(log.fitting(ring, Position::START, 7), Position::new(5));
+}
+
+#[test]
+fn what_was_written_of_a_run_is_known_from_what_was_not() {
+    let mut log = log(1 << 20);
+    let ring = open(&mut log);
+    for frame in ["one", "three", "seven"] {
+        put(&mut log, ring, Kind::Ordinary, frame);
+    }
+    let [start, second, third] = [Position::START, Position::new(2), Position::new(3)];
+    for (unwritten, last) in [(0, 3), (1, 2), (5, 2), (6, 1), (10, 1), (11, 0), (13, 0)] {
+        assert_eq!(log.written(ring, start, third, unwritten), Position::new(last), "{unwritten} bytes");
+    }
+    assert_eq!(log.written(ring, start, second, 1), Position::new(1), "a run may end before the stream does");
+    log.expire(Instant::ORIGIN + Limits::default().event_ttl + std::time::Duration::from_secs(1));
+    assert_eq!(log.written(ring, start, third, 1), start, "what is gone may not have been written");
+    assert_eq!(log.written(ring, start, third, 0), third);
 }
 
 #[test]
