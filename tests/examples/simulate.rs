@@ -1,4 +1,4 @@
-//! Runs the simulation from a command line: `simulate --seed N --steps N [--seeds N] [--canary NAME] [--transcript]`.
+//! Runs the simulation from a command line: `simulate --seed N --steps N [--seeds N] [--canary NAME] [--require N]`.
 //!
 //! Exits with 1 and the seed, the step and the last part of the transcript when something is broken.
 
@@ -23,12 +23,15 @@ struct Options {
     steps: u64,
     canary: Option<String>,
     coverage: bool,
+    /// How often everything that the simulation can reach must be reached.
+    require: u64,
     lines: usize,
     keep_going: bool,
 }
 
 fn options() -> Result<Options, String> {
-    let mut options = Options { seed: 1, seeds: 1, steps: 100_000, canary: None, coverage: false, lines: 60, keep_going: false };
+    let mut options =
+        Options { seed: 1, seeds: 1, steps: 100_000, canary: None, coverage: false, require: 0, lines: 60, keep_going: false };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
@@ -39,6 +42,7 @@ fn options() -> Result<Options, String> {
             "--steps" => options.steps = number(value()?)?,
             "--canary" => options.canary = Some(value()?),
             "--coverage" => options.coverage = true,
+            "--require" => options.require = number(value()?)?,
             "--keep-going" => options.keep_going = true,
             "--lines" => options.lines = number(value()?)? as usize,
             other => return Err(format!("unknown option {other}")),
@@ -122,7 +126,9 @@ fn main() -> ExitCode {
         println!("seed {seed}, step {step}: {what}");
         return ExitCode::FAILURE;
     }
-    if panicked > 0 {
+    let missing = coverage.missing(options.require);
+    if panicked > 0 || !missing.is_empty() {
+        missing.iter().for_each(|what| println!("not reached often enough: {what}"));
         return ExitCode::FAILURE;
     }
     println!("{} seeds, {steps} steps, no violation", options.seeds);

@@ -1,6 +1,6 @@
 //! The simulation: a bounded set of seeds on the shipped code, and each of its canaries. `scripts/simulate` runs the whole set.
 
-use rejoin_tests::sim::{self, Coverage, Meter};
+use rejoin_tests::sim::{self, Meter};
 
 /// The allocator's word, for this thread.
 struct Counted;
@@ -15,20 +15,17 @@ impl Meter for Counted {
 mod shipped {
     use super::*;
 
-    /// Fewer than `scripts/simulate` runs, for everyday.
+    /// Fewer than `scripts/simulate` runs, for everyday; that script also asks that everything was reached.
     const SEEDS: u64 = 20;
     const STEPS: u64 = 20_000;
 
     #[test]
     fn no_seed_breaks_a_promise() {
-        let mut coverage = Coverage::default();
         for seed in 1..=SEEDS {
-            match sim::run(seed, STEPS, &Counted, false) {
-                Ok(report) => coverage.add(&report.coverage),
-                Err(violation) => panic!("seed {seed}, step {}: {}", violation.step, violation.what),
+            if let Err(violation) = sim::run(seed, STEPS, &Counted, false) {
+                panic!("seed {seed}, step {}: {}", violation.step, violation.what);
             }
         }
-        assert_eq!(coverage.missing(1), Vec::<String>::new(), "these were not reached");
     }
 
     #[test]

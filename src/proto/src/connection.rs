@@ -143,7 +143,7 @@ pub enum Form {
 }
 
 /// A send under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct UnderWay {
     left: usize,
     sent: usize,
@@ -152,7 +152,7 @@ pub struct UnderWay {
 }
 
 /// A run of events inside a send; of none where the send only brings its reader forward, by a `resync`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Run {
     /// Whose events.
     pub ring: RingId,
@@ -164,6 +164,20 @@ pub struct Run {
     pub after: Position,
     /// … up to this one.
     pub to: Position,
+    /// On the standalone stream, where each event's frame ends, from the first frame's beginning: what was written must be known even
+    /// of events that are evicted before all of it was.
+    pub ends: Vec<usize>,
+}
+
+impl Run {
+    /// The last event that the send's first `sent` bytes bring in full; `None` where they do not reach the run.
+    fn brought(&self, sent: usize) -> Option<Position> {
+        let bytes = sent.checked_sub(self.prefix)?;
+        if bytes >= self.length {
+            return Some(self.to);
+        }
+        Some(Position::new(self.after.get() + self.ends.partition_point(|&end| end <= bytes) as u64))
+    }
 }
 
 /// How far bytes that were written brought a send.
@@ -171,8 +185,8 @@ pub struct Run {
 pub struct Written {
     /// It is done: another may follow.
     pub done: bool,
-    /// Its run of events, where all that comes before it was written, and how many bytes of its frames were not.
-    pub run: Option<(Run, usize)>,
+    /// The ring of its run of events, and the last of them that was written in full.
+    pub brought: Option<(RingId, Position)>,
 }
 
 /// What a connection's input amounts to.
@@ -356,12 +370,12 @@ impl Connection {
         under_way.sent += bytes.min(under_way.left);
         under_way.left = under_way.left.saturating_sub(bytes);
         let (done, sent) = (under_way.left == 0, under_way.sent);
-        let run = under_way.run.filter(|run| sent >= run.prefix).map(|run| (run, (run.prefix + run.length).saturating_sub(sent)));
+        let brought = under_way.run.as_ref().and_then(|run| Some((run.ring, run.brought(sent)?)));
         if done {
             self.under_way = None;
             self.taken_over &= !self.queue.is_empty();
         }
-        Some(Written { done, run })
+        Some(Written { done, brought })
     }
 
     /// The answer under way is complete: the next request may be looked for, or the connection closes once all is written.

@@ -441,7 +441,8 @@ impl Client {
             intent.flaws.retain(|flaw| !matches!(flaw, Flaw::TwoHosts | Flaw::StrangeHost | Flaw::TooLarge));
         }
         let body = if posts { body } else { ping };
-        (!intent.flaws.is_empty() || !matches!(intent.verb, Verb::Get)).then(|| Order { intent, body: body.to_owned() })
+        let flawless = intent.flaws.is_empty() && matches!(intent.session, Shown::One(_)) && matches!(intent.verb, Verb::Get);
+        (!flawless).then(|| Order { intent, body: body.to_owned() })
     }
 
     fn trespass(&mut self, plan: &Plan, book: &mut Book, texts: &[Rc<str>], rng: &mut Rng) -> Option<Order> {

@@ -313,10 +313,15 @@ impl EventLog {
         self.ring(id).map_or(after, |ring| ring.read(after, max, out))
     }
 
-    /// The last event of the run after `after` up to `to` that was written in full, when the last `unwritten` bytes of its frames were
-    /// not. Where those frames are gone it cannot be known: then none was.
-    pub fn written(&self, id: RingId, after: Position, to: Position, unwritten: usize) -> Position {
-        self.ring(id).map_or(after, |ring| ring.written(after, to, unwritten))
+    /// Where each frame of the held run after `after` up to `to` ends, in bytes from the first one's beginning.
+    pub fn ends(&self, id: RingId, after: Position, to: Position) -> Vec<usize> {
+        let lengths = (after.get()..to.get()).map_while(|at| self.ring(id)?.held_length(Position::new(at + 1)));
+        lengths
+            .scan(0, |end, length| {
+                *end += length;
+                Some(*end)
+            })
+            .collect()
     }
 
     // ---- what its owner tells ----

@@ -269,18 +269,6 @@ impl Ring {
         last
     }
 
-    /// The last event of a run that was written in full, when the last `unwritten` bytes of its frames were not; `after` where those
-    /// frames are not held any more.
-    pub(super) fn written(&self, after: Position, to: Position, unwritten: usize) -> Position {
-        let (mut last, mut missing) = (to, 0);
-        while missing < unwritten && last > after {
-            let Some(length) = self.held_length(last) else { return after };
-            missing += length;
-            last = last.previous();
-        }
-        last
-    }
-
     // ---- eviction ----
 
     fn evict(&mut self, act: impl FnOnce(&mut Ordinary)) {

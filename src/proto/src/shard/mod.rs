@@ -222,7 +222,7 @@ impl Shard {
             }
             Input::Sent { conn, bytes } => {
                 if let Some(written) = self.connection(conn).and_then(|connection| connection.sent(bytes)) {
-                    self.confirm(written.run);
+                    self.confirm(written.brought);
                     if written.done {
                         self.ready.push_back(conn);
                     }

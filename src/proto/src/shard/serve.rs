@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::canary::{self, Canary};
 use crate::connection::{Connection, Form, Run, Serving};
-use crate::eventlog::EventLog;
+use crate::eventlog::{EventLog, RingId};
 use crate::http::{CHUNK_END, LAST_CHUNK, Version, chunk_head};
 use crate::ids::{ConnId, Cursor, Position, SlotIndex, StreamNumber};
 use crate::mcp;
@@ -95,12 +95,11 @@ impl Shard {
         }
     }
 
-    /// Bytes of a run of events were written. On the standalone stream that is kept: a GET without a cursor goes on from what no
+    /// Events up to this one were written. On the standalone stream that is kept: a GET without a cursor goes on from what no
     /// connection has brought anywhere, however many have tried.
-    pub(super) fn confirm(&mut self, run: Option<(Run, usize)>) {
-        let Some((run, unwritten)) = run else { return };
-        let Some(&(slot, StreamNumber::STANDALONE)) = self.rings.get(&run.ring) else { return };
-        let last = self.log.written(run.ring, run.after, run.to, unwritten);
+    pub(super) fn confirm(&mut self, brought: Option<(RingId, Position)>) {
+        let Some((ring, last)) = brought else { return };
+        let Some(&(slot, StreamNumber::STANDALONE)) = self.rings.get(&ring) else { return };
         if let Some(stream) = self.session_mut(slot).and_then(|session| session.stream_mut(StreamNumber::STANDALONE)) {
             stream.written = stream.written.max(last);
         }
@@ -243,7 +242,9 @@ impl Shard {
                     }
                     let length = events.iter().map(Bytes::len).sum();
                     let prefix = push_run(connection, &mut slices, events, serving.retry.take());
-                    run = Some(Run { ring, prefix, length, after: serving.position, to });
+                    let standalone = serving.stream == StreamNumber::STANDALONE;
+                    let ends = if standalone { self.log.ends(ring, serving.position, to) } else { Vec::new() };
+                    run = Some(Run { ring, prefix, length, after: serving.position, to, ends });
                     (serving.position, serving.announced) = (to, false);
                 }
                 Step::Gap(gap) if canary::bites(Canary::SilentGap) && gap.lost == 2 && gap.earliest.is_some() => {
@@ -264,7 +265,8 @@ impl Shard {
             && let Some(ring) = stream.ring.filter(|_| stream.written < serving.position)
         {
             // A `resync` alone brings the reader forward too.
-            run = Some(Run { ring, prefix: 0, length: 0, after: serving.position, to: serving.position });
+            let (after, to) = (serving.position, serving.position);
+            run = Some(Run { ring, prefix: 0, length: 0, after, to, ends: Vec::new() });
         }
         connection.serving = Some(serving);
         (run, slices, ended)

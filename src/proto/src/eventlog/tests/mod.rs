@@ -259,20 +259,14 @@ fn a_skipped_position_and_an_empty_frame_are_lost_from_the_start() {
 }
 
 #[test]
-fn what_was_written_of_a_run_is_known_from_what_was_not() {
+fn the_ends_of_a_run_are_those_of_its_frames() {
     let mut log = log(1 << 20);
     let ring = open(&mut log);
     for frame in ["one", "three", "seven"] {
         put(&mut log, ring, Kind::Ordinary, frame);
     }
-    let [start, second, third] = [Position::START, Position::new(2), Position::new(3)];
-    for (unwritten, last) in [(0, 3), (1, 2), (5, 2), (6, 1), (10, 1), (11, 0), (13, 0)] {
-        assert_eq!(log.written(ring, start, third, unwritten), Position::new(last), "{unwritten} bytes");
-    }
-    assert_eq!(log.written(ring, start, second, 1), Position::new(1), "a run may end before the stream does");
-    log.expire(Instant::ORIGIN + Limits::default().event_ttl + std::time::Duration::from_secs(1));
-    assert_eq!(log.written(ring, start, third, 1), start, "what is gone may not have been written");
-    assert_eq!(log.written(ring, start, third, 0), third);
+    assert_eq!(log.ends(ring, Position::START, Position::new(3)), [3, 8, 13]);
+    assert_eq!(log.ends(ring, Position::new(1), Position::new(2)), [5], "a run may end before the stream does");
 }
 
 #[test]

@@ -121,19 +121,6 @@ impl Stream {
         }
         (last, bytes)
     }
-
-    /// What was written of a run, for a reader who keeps every frame; `after` where one that was not written is gone.
-    fn written(&self, after: u64, to: u64, unwritten: usize) -> u64 {
-        let (mut last, mut missing) = (to, 0);
-        while missing < unwritten && last > after {
-            match self.held(last) {
-                Some(event) => missing += event.frame.len(),
-                None => return after,
-            }
-            last -= 1;
-        }
-        last
-    }
 }
 
 struct Model {
@@ -347,9 +334,8 @@ impl Model {
                 let last = log.read(stream.id, Position::new(after), max, &mut slices);
                 assert_eq!((last.get(), slices.concat()), stream.run(after, max));
                 assert!(slices.iter().all(|slice| !slice.is_empty()));
-                let (from, to) = (Position::new(after), stream.last().max(after));
-                let written = log.written(stream.id, from, Position::new(to), max);
-                assert_eq!(written.get(), stream.written(after, to, max));
+                let ends = log.ends(stream.id, Position::new(after), last);
+                assert_eq!((ends.len() as u64, ends.last().copied().unwrap_or(0)), (last.get() - after, slices.concat().len()));
             }
         }
     }
