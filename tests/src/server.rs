@@ -126,6 +126,18 @@ impl Rejoin {
         self.log.lock().expect("no reader panics").clone()
     }
 
+    /// Whether it logs this word, soon: what it has written takes its time to be read.
+    pub fn logs(&self, word: &str) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.log().contains(word) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        true
+    }
+
     /// Sends a signal to it, and to nothing else.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("a child that was not waited for can be signalled");

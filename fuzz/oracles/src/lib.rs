@@ -1,11 +1,12 @@
-//! What must hold of rejoin's parsers for any bytes: one function for each fuzz target, which panics when something does not.
+//! What must hold of rejoin's kernel for any bytes: one function for each fuzz target, which panics when something does not.
 //!
-//! Each compares the kernel with a second, plainer reading of the same bytes. Nothing here knows the fuzzing engine, so the same
+//! Parsers are compared with a second, plainer reading of the same bytes, the machine with the simulation's oracle. Nothing here knows the fuzzing engine, so the same
 //! functions run on stable, over the corpora.
 
 pub mod cursor;
 pub mod http;
 pub mod session_id;
+pub mod shard;
 pub mod sse;
 
 use arbitrary::Arbitrary;
@@ -15,8 +16,13 @@ use rejoin_proto::ids::Key;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by the name of its binary and its corpus.
-pub const TARGETS: &[Target] =
-    &[("cursor", cursor::check), ("http", http::check), ("session_id", session_id::check), ("sse", sse::check)];
+pub const TARGETS: &[Target] = &[
+    ("cursor", cursor::check),
+    ("http", http::check),
+    ("session_id", session_id::check),
+    ("shard", shard::check),
+    ("sse", sse::check),
+];
 
 /// Plants the canary that the environment variable `REJOIN_CANARY` names, if this build has canaries at all. Ends the process where
 /// there is none of that name: a panic would look like something noticed.

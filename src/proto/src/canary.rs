@@ -22,6 +22,18 @@ pub enum Canary {
     SseNameOutlivesBlock,
     /// `sse`, encoder: a lone CR in data does not begin another `data:` line, so a handler's data can write fields of its own.
     SseBareCr,
+    /// `serve`: a gap of exactly two events is passed over without a `resync`. Forbidden: a silent gap.
+    SilentGap,
+    /// `request`: a replay from a position that ends in 5 begins one event too early. Forbidden: an event twice.
+    EventTwice,
+    /// `request`: a DELETE of a session with two calls in flight does not end it. Forbidden: a result for a dead session.
+    DeadSessionLives,
+    /// `emit`: a second answer is logged behind one at a position that ends in 6. Forbidden: two results for one call.
+    TwoResults,
+    /// `records`: a repost is executed again when the first execution's stream has a number that ends in 7. Forbidden: a second execution.
+    ExecutedAgain,
+    /// `resume`: a cursor of the incarnation right before passes for one of this. Forbidden: 200 with another lineage.
+    ForeignLineage,
 }
 
 impl Canary {
@@ -35,6 +47,12 @@ impl Canary {
         Self::SseCutCrlf,
         Self::SseNameOutlivesBlock,
         Self::SseBareCr,
+        Self::SilentGap,
+        Self::EventTwice,
+        Self::DeadSessionLives,
+        Self::TwoResults,
+        Self::ExecutedAgain,
+        Self::ForeignLineage,
     ];
 
     /// Its name on a command line.
@@ -48,6 +66,12 @@ impl Canary {
             Self::SseCutCrlf => "sse-cut-crlf",
             Self::SseNameOutlivesBlock => "sse-name-outlives-block",
             Self::SseBareCr => "sse-bare-cr",
+            Self::SilentGap => "silent-gap",
+            Self::EventTwice => "event-twice",
+            Self::DeadSessionLives => "dead-session-lives",
+            Self::TwoResults => "two-results",
+            Self::ExecutedAgain => "executed-again",
+            Self::ForeignLineage => "foreign-lineage",
         }
     }
 
@@ -58,6 +82,12 @@ impl Canary {
             Self::SessionTagCutShort => Hunter::Fuzz("session_id"),
             Self::HeadCutCrlf | Self::HeadSignedLength | Self::BodyEdgeByte => Hunter::Fuzz("http"),
             Self::SseCutCrlf | Self::SseNameOutlivesBlock | Self::SseBareCr => Hunter::Fuzz("sse"),
+            Self::SilentGap
+            | Self::EventTwice
+            | Self::DeadSessionLives
+            | Self::TwoResults
+            | Self::ExecutedAgain
+            | Self::ForeignLineage => Hunter::Simulation,
         }
     }
 

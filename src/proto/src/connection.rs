@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::eventlog::RingId;
 use crate::http::{BodyReader, Framing, Head, HeadScanner, Method, Version};
 use crate::ids::{Position, Principal, SlotIndex, StreamNumber};
 use crate::limits::Limits;
@@ -142,7 +143,7 @@ pub enum Form {
 }
 
 /// A send under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct UnderWay {
     left: usize,
     sent: usize,
@@ -150,15 +151,42 @@ pub struct UnderWay {
     pub run: Option<Run>,
 }
 
-/// A run of events inside a send.
-#[derive(Clone, Copy, Debug)]
+/// A run of events inside a send; of none where the send only brings its reader forward, by a `resync`.
+#[derive(Debug)]
 pub struct Run {
+    /// Whose events.
+    pub ring: RingId,
     /// Bytes of the send before the run's first frame.
     pub prefix: usize,
+    /// Bytes of its frames.
+    pub length: usize,
     /// The run is the events after this one …
     pub after: Position,
     /// … up to this one.
     pub to: Position,
+    /// On the standalone stream, where each event's frame ends, from the first frame's beginning: what was written must be known even
+    /// of events that are evicted before all of it was.
+    pub ends: Vec<usize>,
+}
+
+impl Run {
+    /// The last event that the send's first `sent` bytes bring in full; `None` where they do not reach the run.
+    fn brought(&self, sent: usize) -> Option<Position> {
+        let bytes = sent.checked_sub(self.prefix)?;
+        if bytes >= self.length {
+            return Some(self.to);
+        }
+        Some(Position::new(self.after.get() + self.ends.partition_point(|&end| end <= bytes) as u64))
+    }
+}
+
+/// How far bytes that were written brought a send.
+#[derive(Clone, Copy, Debug)]
+pub struct Written {
+    /// It is done: another may follow.
+    pub done: bool,
+    /// The ring of its run of events, and the last of them that was written in full.
+    pub brought: Option<(RingId, Position)>,
 }
 
 /// What a connection's input amounts to.
@@ -244,16 +272,20 @@ impl Connection {
                     };
                     let judged = judge(&head);
                     let waits = head.expects_continue() && self.input.len() == raw && head.framing() != Framing::None;
-                    if waits && let Judged::Refused(..) = judged {
-                        // The body never comes, or comes unasked: either way the next request cannot be told apart.
-                        self.reply.keep_alive = false;
-                        self.phase = Phase::Answering;
-                        return Polled::Request(Box::new(Request { head, body: Vec::new(), judged, raw }));
-                    }
-                    let reader = match (BodyReader::new(head.framing(), limits), &judged) {
-                        (Ok(reader), _) => reader,
-                        (Err(_), Judged::Refused(refusal, None)) => return Polled::Refused(*refusal),
-                        (Err(refusal), _) => return Polled::Refused(refusal),
+                    let reader = BodyReader::new(head.framing(), limits);
+                    let judged = match (&reader, judged) {
+                        (Err(refusal), Judged::Admitted(_) | Judged::Preflight) => Judged::Refused(*refusal, None),
+                        (_, judged) => judged,
+                    };
+                    let reader = match (reader, &judged) {
+                        (Ok(reader), Judged::Refused(..)) if !waits => reader,
+                        (Ok(reader), Judged::Admitted(_) | Judged::Preflight) => reader,
+                        // The body never comes, comes unasked, or is too large to be read past: the next request cannot be told apart.
+                        (Ok(_) | Err(_), _) => {
+                            self.reply.keep_alive = false;
+                            self.phase = Phase::Answering;
+                            return Polled::Request(Box::new(Request { head, body: Vec::new(), judged, raw }));
+                        }
                     };
                     self.phase = Phase::Body(Box::new(Upload { head, judged, reader, raw, body: Vec::new() }));
                     if waits {
@@ -332,22 +364,18 @@ impl Connection {
         Some(send)
     }
 
-    /// Bytes of the send under way were written; returns its run when that was the last of it.
-    pub fn sent(&mut self, bytes: usize) -> Option<Option<Run>> {
+    /// Bytes of the send under way were written. `None` when there is none.
+    pub fn sent(&mut self, bytes: usize) -> Option<Written> {
         let under_way = self.under_way.as_mut()?;
         under_way.sent += bytes.min(under_way.left);
         under_way.left = under_way.left.saturating_sub(bytes);
-        if under_way.left > 0 {
-            return None;
+        let (done, sent) = (under_way.left == 0, under_way.sent);
+        let brought = under_way.run.as_ref().and_then(|run| Some((run.ring, run.brought(sent)?)));
+        if done {
+            self.under_way = None;
+            self.taken_over &= !self.queue.is_empty();
         }
-        self.taken_over &= !self.queue.is_empty();
-        self.under_way.take().map(|done| done.run)
-    }
-
-    /// The run of events that a connection takes with it when it goes, and how many of the run's bytes were written.
-    pub fn unwritten_run(&self) -> Option<(Run, usize)> {
-        let under_way = self.under_way?;
-        under_way.run.map(|run| (run, under_way.sent.saturating_sub(run.prefix)))
+        Some(Written { done, brought })
     }
 
     /// The answer under way is complete: the next request may be looked for, or the connection closes once all is written.
@@ -356,7 +384,8 @@ impl Connection {
         if matches!(self.phase, Phase::Closed) {
             return;
         }
-        if self.reply.keep_alive {
+        // Nothing of this request says how the next one is to be answered.
+        if std::mem::take(&mut self.reply).keep_alive {
             self.phase = Phase::Head(HeadScanner::default());
         } else {
             self.phase = Phase::Closing;

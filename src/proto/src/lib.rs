@@ -24,7 +24,7 @@
 //!     written: Position::START,
 //! };
 //! let retained = Retained { incarnation: Incarnation::FIRST, stream: Stream::Known(reach) };
-//! let Verdict::Resync(gap) = decide(Some(cursor), &retained) else { panic!() };
+//! let Verdict::Resync { gap, .. } = decide(Some(cursor), &retained) else { panic!() };
 //! assert_eq!((gap.at, gap.lost), (Position::new(7), 3));
 //! # Ok::<(), rejoin_proto::ids::CursorError>(())
 //! ```

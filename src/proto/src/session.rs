@@ -70,7 +70,7 @@ pub struct Stream {
     pub attached: SmallVec<[ConnId; 1]>,
     /// Requests to the client on it: where they stand, and whether they were answered.
     pub asked: Vec<(Position, ClientRequestId, bool)>,
-    /// The last event handed to a connection.
+    /// On the standalone stream, the last event that a connection has brought to a client, or a client has shown that it has.
     pub written: Position,
     /// Takeovers, one within the window of the other.
     pub takeovers: u32,
@@ -282,14 +282,19 @@ impl Session {
         resume::Retained { incarnation: self.incarnation, stream }
     }
 
-    /// A stream finished: its tombstone is kept, at most `bound` of them. Returns the one that is forgotten for it.
-    pub fn retire(&mut self, number: StreamNumber, bound: usize) -> Option<Stream> {
+    /// A stream finished: its tombstone is kept until `forget`.
+    pub fn retire(&mut self, number: StreamNumber) {
         self.finished.push_back(number);
-        if self.finished.len() <= bound {
-            return None;
-        }
-        let oldest = self.finished.pop_front()?;
-        self.index(oldest).and_then(|index| self.streams.remove(index))
+    }
+
+    /// Forgets a finished stream where `bound` younger ones are kept. One that is still being read is passed over: its readers
+    /// are owed its end, and they are few.
+    pub fn forget(&mut self, bound: usize) -> Option<Stream> {
+        let over = self.finished.len().saturating_sub(bound);
+        let unread = |number: &StreamNumber| self.stream(*number).is_none_or(|stream| stream.attached.is_empty());
+        let oldest = self.finished.iter().take(over).position(unread)?;
+        let number = self.finished.remove(oldest)?;
+        self.index(number).and_then(|index| self.streams.remove(index))
     }
 
     /// Ends this life: takes its streams, and begins the next one with a standalone stream. `None` when there is no next life.

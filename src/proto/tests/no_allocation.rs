@@ -1,14 +1,9 @@
 //! `resume::decide` with cursor parsing, over ten million cursors: no allocation, and what it costs.
 
-use std::alloc::System;
 use std::hint::black_box;
 
 use rejoin_proto::ids::{Boot, Cursor, Incarnation, Key, Position, SessionId, ShardIndex, SlotIndex, StreamNumber};
 use rejoin_proto::resume::{self, Following, Reach, Retained, Stream};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const CURSORS: u64 = 10_000_000;
 
@@ -29,24 +24,24 @@ fn ten_million_cursors_are_parsed_and_decided_without_an_allocation() {
         finished: true,
         written: Position::START,
     };
-    let region = Region::new(ALLOCATOR);
     let begun = std::time::Instant::now();
     let mut verdicts = 0u64;
-    for n in 0..CURSORS {
-        let text = &texts[(n % texts.len() as u64) as usize];
-        if let Ok(cursor) = Cursor::parse(black_box(text), &key, &session) {
-            let stream = match cursor.stream().0 {
-                3 => Stream::Forgotten,
-                4 => Stream::NeverBegun,
-                _ => Stream::Known(reach),
-            };
-            black_box(resume::decide(Some(cursor), &Retained { incarnation: Incarnation(1), stream }));
-            verdicts += 1;
+    let allocated = allocation_counter::measure(|| {
+        for n in 0..CURSORS {
+            let text = &texts[(n % texts.len() as u64) as usize];
+            if let Ok(cursor) = Cursor::parse(black_box(text), &key, &session) {
+                let stream = match cursor.stream().0 {
+                    3 => Stream::Forgotten,
+                    4 => Stream::NeverBegun,
+                    _ => Stream::Known(reach),
+                };
+                black_box(resume::decide(Some(cursor), &Retained { incarnation: Incarnation(1), stream }));
+                verdicts += 1;
+            }
         }
-    }
+    });
     let took = begun.elapsed();
-    let change = region.change();
     println!("{CURSORS} cursors, {verdicts} verdicts: {:.0} ns each", took.as_nanos() as f64 / CURSORS as f64);
-    assert_eq!(change.allocations + change.reallocations, 0);
+    assert_eq!(allocated.count_total, 0);
     assert!(verdicts > CURSORS / 2);
 }

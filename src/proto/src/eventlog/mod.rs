@@ -313,10 +313,15 @@ impl EventLog {
         self.ring(id).map_or(after, |ring| ring.read(after, max, out))
     }
 
-    /// The last position of the run after `after` whose frames all end within its first `bytes` bytes. What was evicted since counts
-    /// as having fitted.
-    pub fn fitting(&self, id: RingId, after: Position, bytes: usize) -> Position {
-        self.ring(id).map_or(after, |ring| ring.fitting(after, bytes))
+    /// Where each frame of the held run after `after` up to `to` ends, in bytes from the first one's beginning.
+    pub fn ends(&self, id: RingId, after: Position, to: Position) -> Vec<usize> {
+        let lengths = (after.get()..to.get()).map_while(|at| self.ring(id)?.held_length(Position::new(at + 1)));
+        lengths
+            .scan(0, |end, length| {
+                *end += length;
+                Some(*end)
+            })
+            .collect()
     }
 
     // ---- what its owner tells ----

@@ -269,23 +269,6 @@ impl Ring {
         last
     }
 
-    /// The last position whose frame ends within `bytes` bytes after `after`, with what is not held counted as nothing.
-    pub(super) fn fitting(&self, after: Position, bytes: usize) -> Position {
-        let mut last = after;
-        let mut left = bytes;
-        while last < self.last() {
-            let position = last.next();
-            if self.held_length(position).is_none() {
-                last = self.next_held(last).map_or(self.last(), Position::previous);
-                continue;
-            }
-            let Some((to, length)) = self.run(position, left) else { break };
-            left -= length;
-            last = to;
-        }
-        last
-    }
-
     // ---- eviction ----
 
     fn evict(&mut self, act: impl FnOnce(&mut Ordinary)) {

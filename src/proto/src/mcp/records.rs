@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use super::id::Id;
 use super::seen::{Overflow, SeenIds};
+use crate::canary::{self, Canary};
 use crate::ids::{CallId, StreamNumber};
 use crate::limits::Limits;
 
@@ -118,6 +119,9 @@ impl CallIds {
         }
         match (tools_call, first.execution, execution) {
             (false, _, _) => Presented::Again,
+            (true, Execution::Alone { stream, .. }, _) if canary::bites(Canary::ExecutedAgain) && stream.0 % 10 == 7 => {
+                Presented::Again
+            }
             (true, Execution::Alone { stream, call }, Execution::Alone { .. }) => Presented::Repost { stream, call },
             (true, _, _) => Presented::RecordGone,
         }

@@ -152,8 +152,12 @@ impl Shard {
                 let mut message = Vec::new();
                 mcp::write_error(&mut message, Some(&client_id), error);
                 if let Some(conn) = waiting {
-                    self.detach(conn, false, turn);
+                    self.detach(conn, turn);
                     self.answer_json(conn, &[], &message);
+                }
+                // It has its answer: it is not cancelled with the session.
+                if let Some(answered) = self.session_mut(slot).and_then(|session| session.take_call(call)) {
+                    self.wheel.cancel(answered.timer);
                 }
                 self.end_session(slot, Ended::Closed, turn);
                 return Ok(());
@@ -177,7 +181,7 @@ impl Shard {
             ResponsePolicy::Json => true,
         };
         if json {
-            self.detach(conn, false, turn);
+            self.detach(conn, turn);
             self.answer_json(conn, &[("Mcp-Session-Id", id.encode().as_str())], &message);
         } else {
             self.open_stream(conn, None, None, turn);

@@ -221,10 +221,11 @@ impl Shard {
                 }
             }
             Input::Sent { conn, bytes } => {
-                if let Some(connection) = self.connection(conn)
-                    && connection.sent(bytes).is_some()
-                {
-                    self.ready.push_back(conn);
+                if let Some(written) = self.connection(conn).and_then(|connection| connection.sent(bytes)) {
+                    self.confirm(written.brought);
+                    if written.done {
+                        self.ready.push_back(conn);
+                    }
                 }
             }
             Input::Closed { conn } => self.drop_connection(conn, turn),
@@ -388,7 +389,7 @@ impl Shard {
 
     /// Ends a connection from our side; `Input::Closed` follows.
     fn close(&mut self, conn: ConnId, how: Close, turn: &mut Turn<'_>) {
-        self.detach(conn, true, turn);
+        self.detach(conn, turn);
         let Some(connection) = self.connection(conn) else { return };
         connection.close();
         if let Some(timer) = connection.timer.take() {
@@ -399,7 +400,7 @@ impl Shard {
 
     /// The connection is gone.
     fn drop_connection(&mut self, conn: ConnId, turn: &mut Turn<'_>) {
-        self.detach(conn, true, turn);
+        self.detach(conn, turn);
         let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::take) else { return };
         self.open -= 1;
         if let Some(timer) = connection.timer {

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::canary::{self, Canary};
 use crate::connection::{Connection, Form, Run, Serving};
+use crate::eventlog::{EventLog, RingId};
 use crate::http::{CHUNK_END, LAST_CHUNK, Version, chunk_head};
 use crate::ids::{ConnId, Cursor, Position, SlotIndex, StreamNumber};
 use crate::mcp;
 use crate::resume::{self, Gap, Step};
-use crate::session::{AnswerState, Session};
+use crate::session::{AnswerState, Session, Stream};
 use crate::sse::{FieldValue, Frame};
 
 use super::io::Output;
@@ -81,23 +83,25 @@ impl Shard {
         self.ready.push_back(conn);
     }
 
-    /// Takes a connection off its stream. Where it is `gone`, what it was handed and had not written counts as never written, unless
-    /// somebody else has taken the stream on from there.
-    pub(super) fn detach(&mut self, conn: ConnId, gone: bool, turn: &Turn<'_>) {
+    /// Takes a connection off its stream.
+    pub(super) fn detach(&mut self, conn: ConnId, turn: &Turn<'_>) {
         let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return };
         let Some(serving) = connection.serving.take() else { return };
-        let unwritten = connection.unwritten_run();
         let Some(session) = self.sessions.get_mut(serving.slot.0 as usize).and_then(Option::as_deref_mut) else { return };
         session.attached = session.attached.saturating_sub(1);
         session.last_active = turn.now;
-        let Some(stream) = session.stream_mut(serving.stream) else { return };
-        stream.attached.retain(|attached| *attached != conn);
-        if let (Some((run, bytes)), Some(ring)) = (unwritten, stream.ring)
-            && gone
-            && stream.written == run.to
-            && stream.attached.is_empty()
-        {
-            stream.written = self.log.fitting(ring, run.after, bytes);
+        if let Some(stream) = session.stream_mut(serving.stream) {
+            stream.attached.retain(|attached| *attached != conn);
+        }
+    }
+
+    /// Events up to this one were written. On the standalone stream that is kept: a GET without a cursor goes on from what no
+    /// connection has brought anywhere, however many have tried.
+    pub(super) fn confirm(&mut self, brought: Option<(RingId, Position)>) {
+        let Some((ring, last)) = brought else { return };
+        let Some(&(slot, StreamNumber::STANDALONE)) = self.rings.get(&ring) else { return };
+        if let Some(stream) = self.session_mut(slot).and_then(|session| session.stream_mut(StreamNumber::STANDALONE)) {
+            stream.written = stream.written.max(last);
         }
     }
 
@@ -106,22 +110,16 @@ impl Shard {
         let form = self.form_of_answers();
         self.attach(conn, Attach { slot, stream, position: Position::START, form, joined: true }, turn);
         let Some(found) = self.session(slot).and_then(|session| session.stream(stream)) else { return };
-        if found.finished {
-            return self.settle_answer(conn, turn);
-        }
-        if form == Form::Sse || (form == Form::Undecided && found.last(&self.log) > Position::START) {
+        let finished = found.finished;
+        if form == Form::Sse || (form == Form::Undecided && !finished && found.last(&self.log) > Position::START) {
             self.open_stream(conn, None, None, turn);
+        } else if finished {
+            self.settle_answer(conn, turn);
         }
     }
 
-    /// Writes the head of an SSE stream, and its opening event or `resync`.
-    pub(super) fn open_stream(
-        &mut self,
-        conn: ConnId,
-        gap: Option<(Gap, Option<Cursor>)>,
-        verdict: Option<&str>,
-        turn: &mut Turn<'_>,
-    ) {
+    /// Writes the head of an SSE stream, and its opening event; where the next event is gone a `resync` stands in for it.
+    pub(super) fn open_stream(&mut self, conn: ConnId, requested: Option<Cursor>, verdict: Option<&str>, turn: &mut Turn<'_>) {
         let retry = self.spread_retry(self.config.limits.retry, turn);
         let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return };
         let Some(serving) = &mut connection.serving else { return };
@@ -129,19 +127,20 @@ impl Shard {
         let session_id = (serving.form == Form::Initialize).then(|| session.id.encode());
         serving.form = Form::Sse;
         let opening_event = session.revision.is_some_and(|revision| revision.rules().opening_event);
-        let made = match gap {
-            Some((gap, requested)) => {
+        let step = session.stream(serving.stream).map(|stream| next_step(stream, &self.log, serving));
+        let made = match step {
+            Some(Step::Gap(gap)) => {
                 let requested = requested.map(|cursor| cursor.encode(&self.config.key, &session.id));
                 let requested = requested.as_ref().map(|text| text.as_str());
                 resync(&self.config.key, session, serving, &gap, requested, "evicted", Some(retry))
             }
-            None if opening_event => {
+            _ if opening_event => {
                 let id = Cursor::new(session.incarnation, serving.stream, serving.position).encode(&self.config.key, &session.id);
                 let mut made = Vec::with_capacity(96);
                 Frame { event: None, id: FieldValue::new(id.as_str()), retry: Some(retry), data: Some(b"") }.encode(&mut made);
                 made
             }
-            None => {
+            _ => {
                 serving.retry = Some(retry);
                 Vec::new()
             }
@@ -181,7 +180,7 @@ impl Shard {
             turn.out.push(Output::Send { conn, slices });
         }
         if ended {
-            self.detach(conn, false, turn);
+            self.detach(conn, turn);
             if let Some(connection) = self.connection(conn) {
                 connection.answered();
             }
@@ -201,8 +200,7 @@ impl Shard {
         let Some(session) = session else { return nothing };
         let mut ended = false;
         while let Some(stream) = session.stream(serving.stream) {
-            let step = resume::step(serving.position, serving.announced, &stream.reach(&self.log, serving.position));
-            match step {
+            match next_step(stream, &self.log, &serving) {
                 Step::Wait => break,
                 Step::End => {
                     if serving.crossed_gap {
@@ -242,15 +240,19 @@ impl Shard {
                     if to == serving.position {
                         break;
                     }
+                    let length = events.iter().map(Bytes::len).sum();
                     let prefix = push_run(connection, &mut slices, events, serving.retry.take());
-                    run = Some(Run { prefix, after: serving.position, to });
+                    let standalone = serving.stream == StreamNumber::STANDALONE;
+                    let ends = if standalone { self.log.ends(ring, serving.position, to) } else { Vec::new() };
+                    run = Some(Run { ring, prefix, length, after: serving.position, to, ends });
                     (serving.position, serving.announced) = (to, false);
+                }
+                Step::Gap(gap) if canary::bites(Canary::SilentGap) && gap.lost == 2 && gap.earliest.is_some() => {
+                    serving.position = gap.at
                 }
                 Step::Gap(gap) => {
                     self.counters.overruns += 1;
-                    let from_the_start = serving.joined && serving.position == Position::START;
-                    let reason = if from_the_start { "evicted" } else { "overrun" };
-                    let made = resync(&self.config.key, session, &mut serving, &gap, None, reason, None);
+                    let made = resync(&self.config.key, session, &mut serving, &gap, None, "overrun", None);
                     connection.queue(framed(connection, &made));
                 }
             }
@@ -258,8 +260,13 @@ impl Shard {
         if ended && connection.reply.version == Version::Http11 {
             slices.push(Bytes::from_static(LAST_CHUNK));
         }
-        if let Some(stream) = session.stream_mut(serving.stream) {
-            stream.written = stream.written.max(serving.position);
+        if run.is_none()
+            && let Some(stream) = session.stream(serving.stream)
+            && let Some(ring) = stream.ring.filter(|_| stream.written < serving.position)
+        {
+            // A `resync` alone brings the reader forward too.
+            let (after, to) = (serving.position, serving.position);
+            run = Some(Run { ring, prefix: 0, length: 0, after, to, ends: Vec::new() });
         }
         connection.serving = Some(serving);
         (run, slices, ended)
@@ -318,7 +325,7 @@ impl Shard {
             connection.queue(Bytes::from_static(LAST_CHUNK));
         }
         connection.taken_over = true;
-        self.detach(conn, false, turn);
+        self.detach(conn, turn);
         if let Some(connection) = self.connection(conn) {
             connection.answered();
         }
@@ -341,9 +348,9 @@ impl Shard {
                 connection.queue(slice);
             }
             if ended {
-                break self.detach(conn, false, turn);
+                break self.detach(conn, turn);
             }
-            if run.is_none() {
+            if run.is_none_or(|run| run.length == 0) {
                 return self.end_serving(conn, Ending::Over, turn);
             }
         }
@@ -352,6 +359,23 @@ impl Shard {
         }
         self.ready.push_back(conn);
     }
+}
+
+/// What a connection gets next. A joined repost is not asked again what its client has answered: a gap that ends at such a request
+/// reaches beyond it, so that what its `resync` names is what follows.
+fn next_step(stream: &Stream, log: &EventLog, serving: &Serving) -> Step {
+    let step_from = |position, announced| resume::step(position, announced, &stream.reach(log, position));
+    let Step::Gap(mut gap) = step_from(serving.position, serving.announced) else {
+        return step_from(serving.position, serving.announced);
+    };
+    while let Some(left_out) = gap.earliest.filter(|&earliest| serving.joined && stream.asked_and_answered(earliest)) {
+        gap = match step_from(left_out, false) {
+            Step::Next(next) => Gap { at: left_out, earliest: Some(next.position), lost: gap.lost },
+            Step::Gap(more) => Gap { lost: gap.lost + more.lost, ..more },
+            Step::Wait | Step::End => Gap { at: left_out, earliest: None, lost: gap.lost },
+        };
+    }
+    Step::Gap(gap)
 }
 
 /// Adds a run of events to a send as one chunk; returns how many bytes come before its first frame.
@@ -410,6 +434,7 @@ fn resync(
             notify("notifications/resources/updated", Some(params.as_bytes()));
         }
     }
-    (serving.position, serving.announced, serving.crossed_gap) = (gap.at, true, true);
+    // One that names no event announces none: what is lost after it is told by another.
+    (serving.position, serving.announced, serving.crossed_gap) = (gap.at, gap.earliest.is_some(), true);
     made
 }

@@ -1,5 +1,7 @@
 //! The machine's behaviour, one shard at a time: bytes in, bytes out.
 
+mod simulated;
+
 use bytes::Bytes;
 
 use super::io::{Close, Command, Delivery, Emission, Input, NotTaken, Output, Target, Unauthorized, World};

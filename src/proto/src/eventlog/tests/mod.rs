@@ -256,8 +256,17 @@ fn a_skipped_position_and_an_empty_frame_are_lost_from_the_start() {
     put(&mut log, ring, Kind::Ordinary, "five");
     log.audit();
     assert_eq!(log.next_held(ring, Position::new(1)), Some(Position::new(5)));
-    assert_eq!(log.fitting(ring, Position::START, 3), Position::new(4));
-    assert_eq!(log.fitting(ring, Position::START, 7), Position::new(5));
+}
+
+#[test]
+fn the_ends_of_a_run_are_those_of_its_frames() {
+    let mut log = log(1 << 20);
+    let ring = open(&mut log);
+    for frame in ["one", "three", "seven"] {
+        put(&mut log, ring, Kind::Ordinary, frame);
+    }
+    assert_eq!(log.ends(ring, Position::START, Position::new(3)), [3, 8, 13]);
+    assert_eq!(log.ends(ring, Position::new(1), Position::new(2)), [5], "a run may end before the stream does");
 }
 
 #[test]
@@ -298,4 +307,66 @@ fn many_small_results_cost_at_most_twice_their_bytes() {
     }
     log.audit();
     assert!(log.used() <= 2 * 10_000 * 300, "{} used", log.used());
+}
+
+#[test]
+fn what_indexes_take_at_an_acknowledgement_stays_within_the_budget() {
+    let mut log = log(64 << 10);
+    let rings: Vec<_> = (0..60).map(|_| open(&mut log)).collect();
+    for round in 0..1_000 {
+        put(&mut log, rings[round % 60], Kind::Ordinary, &"x".repeat(100));
+        if round > 300 && log.used() + 250 > log.budget() {
+            break;
+        }
+    }
+    for ring in rings {
+        log.acknowledge(ring, log.last(ring));
+        log.audit();
+    }
+}
+
+#[test]
+fn losing_pinned_events_that_readers_hold_stays_within_the_budget() {
+    let limits = Limits { log_bytes: 16 << 10, pinned_percent: 100, ..Limits::default() };
+    let mut log = EventLog::new(&limits);
+    let ring = open(&mut log);
+    while log.append(ring, Kind::Pinned, ORIGIN, 20, |out| out.resize(out.len() + 20, b'x')).is_ok() {
+        if log.take_lost().count() > 0 {
+            break;
+        }
+    }
+    let mut slices = Vec::new();
+    log.read(ring, log.earliest(ring).map_or(Position::START, Position::previous), usize::MAX, &mut slices);
+    assert!(slices.len() > 100);
+    log.expire(Instant::from_millis(u64::MAX));
+    log.audit();
+    assert_eq!(log.take_lost().count(), slices.len());
+    assert!(log.lingering() >= slices.len() * 20);
+}
+
+#[test]
+fn under_pressure_what_is_too_old_goes_first() {
+    let mut log = log(32 << 10);
+    let (old, large) = (open(&mut log), open(&mut log));
+    put(&mut log, old, Kind::Ordinary, "old");
+    let now = ORIGIN + Limits::default().event_ttl + std::time::Duration::from_secs(1);
+    while log.earliest(old).is_some() {
+        log.append(large, Kind::Ordinary, now, 100, |out| out.resize(out.len() + 100, b'x')).expect("room");
+        assert_eq!(log.earliest(large), Some(Position::new(1)));
+    }
+    assert!(log.last(large) > Position::new(100));
+}
+
+#[test]
+fn pinned_events_that_went_leave_no_long_index_behind() {
+    let mut log = log(64 << 10);
+    let ring = open(&mut log);
+    put(&mut log, ring, Kind::Ordinary, "event");
+    for _ in 0..5_000 {
+        log.append(ring, Kind::Pinned, ORIGIN, 50, |out| out.resize(out.len() + 50, b'x')).expect("room");
+        log.take_lost().for_each(drop);
+    }
+    log.audit();
+    assert!(log.used() < 20 << 10, "{} used", log.used());
+    assert_eq!(log.earliest(ring), Some(Position::new(1)));
 }
