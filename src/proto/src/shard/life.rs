@@ -155,11 +155,7 @@ impl Shard {
                     self.detach(conn, turn);
                     self.answer_json(conn, &[], &message);
                 }
-                // It has its answer: it is not cancelled with the session.
-                if let Some(answered) = self.session_mut(slot).and_then(|session| session.take_call(call)) {
-                    self.wheel.cancel(answered.timer);
-                }
-                self.end_session(slot, Ended::Closed, turn);
+                self.leave_nothing(slot, call, turn);
                 return Ok(());
             }
         };
@@ -205,11 +201,19 @@ impl Shard {
         let client_id = found.id.clone();
         let waiting = session.stream(found.stream).and_then(|stream| stream.attached.first().copied());
         if let Some(conn) = waiting {
-            self.detach(conn, false, turn);
+            self.detach(conn, turn);
             self.refuse(conn, refusal, None, Some(&client_id));
         }
-        self.end_session(slot, Ended::Closed, turn);
+        self.leave_nothing(slot, call, turn);
         Ok(())
+    }
+
+    /// An `initialize` was answered without a session. It has its answer: it is not cancelled with what it began.
+    fn leave_nothing(&mut self, slot: SlotIndex, initialize: CallId, turn: &mut Turn<'_>) {
+        if let Some(answered) = self.session_mut(slot).and_then(|session| session.take_call(initialize)) {
+            self.wheel.cancel(answered.timer);
+        }
+        self.end_session(slot, Ended::Closed, turn);
     }
 
     // ---- a session's time ----
