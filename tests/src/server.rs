@@ -42,6 +42,13 @@ pub fn command(options: &[&str]) -> Command {
     command
 }
 
+/// The command for a server of this flavour. Its own options come first: after a `--` they would be a child's.
+fn flavoured(flavour: Flavour, options: &[&str]) -> Command {
+    let shards = flavour.shards.to_string();
+    let own = ["--driver", flavour.driver, "--shards", &shards];
+    command(&[&own, options].concat())
+}
+
 /// A running server.
 #[derive(Debug)]
 pub struct Rejoin {
@@ -55,18 +62,16 @@ pub struct Rejoin {
 impl Rejoin {
     /// Starts a server of this flavour with these options, and waits until it listens.
     pub fn start(flavour: Flavour, options: &[&str]) -> Self {
-        let shards = flavour.shards.to_string();
-        Self::run(command(options).args(["--driver", flavour.driver, "--shards", &shards]))
+        Self::run(&mut flavoured(flavour, options))
     }
 
     /// The same with so many descriptors at most.
     pub fn start_with_descriptors(flavour: Flavour, descriptors: u32, options: &[&str]) -> Self {
-        let shards = flavour.shards.to_string();
-        let server = command(options);
+        let server = flavoured(flavour, options);
         let mut shell = Command::new("sh");
         // `exec` keeps the process id, by which the server is stopped.
         shell.args(["-c", &format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"")]).arg(server.get_program());
-        Self::run(shell.args(server.get_args()).args(["--driver", flavour.driver, "--shards", &shards]))
+        Self::run(shell.args(server.get_args()))
     }
 
     fn run(command: &mut Command) -> Self {
@@ -109,6 +114,11 @@ impl Rejoin {
         };
         let url = line.strip_prefix("rejoin listening on http://").and_then(|url| url.split('/').next());
         url.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("the server said {line:?}"))
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What it has logged so far.

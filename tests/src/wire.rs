@@ -374,6 +374,12 @@ impl Stream {
         }
     }
 
+    /// Leaves, and waits until the server knows: what is said from here on is written to nobody.
+    pub fn leave(mut self) {
+        self.connection.finish();
+        while !matches!(self.step(PATIENCE), Step::Cut(_) | Step::CleanEnd) {}
+    }
+
     /// Breaks the connection off without a farewell.
     pub fn reset(self) {
         self.connection.reset();

@@ -3,8 +3,10 @@
 //! Never speaks HTTP or MCP's transport itself: that is the library's.
 
 mod embedded;
+mod gateway;
 mod options;
 mod serve;
+mod tokens;
 mod tools;
 
 use std::process::ExitCode;
@@ -25,7 +27,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the embedded MCP server (tools: echo, ticker, broadcast, rotate) over Streamable HTTP.
+    /// Serve an MCP server over Streamable HTTP: COMMAND, which speaks stdio, or the embedded one (tools: echo, ticker, broadcast, rotate).
     Serve(Box<options::Serve>),
 }
 

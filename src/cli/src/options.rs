@@ -2,12 +2,16 @@
 //!
 //! Never starts anything.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use rejoin::{Builder, Driver, Finished, Limits, ResponsePolicy, Server};
+
+use crate::gateway::Settings;
 
 /// `rejoin serve`.
 #[derive(Debug, Args)]
@@ -69,6 +73,21 @@ pub(crate) struct Serve {
     /// I/O driver; auto takes io_uring where it works.
     #[arg(long, default_value = "auto")]
     driver: DriverName,
+    /// Who may call: a file of bearer tokens, a line `principal token` each; SIGHUP reads it again.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tokens: Option<PathBuf>,
+    /// Let anyone call who can reach the address, although others than this machine can.
+    #[arg(long, conflicts_with = "tokens")]
+    allow_anonymous: bool,
+    /// Processes of COMMAND at once; one more `initialize` is refused with 503.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    max_children: u32,
+    /// How long a process of COMMAND may take to answer `initialize`.
+    #[arg(long, default_value = "30s", value_parser = positive)]
+    child_start_timeout: Duration,
+    /// An MCP server that speaks stdio, started once for each session, instead of the embedded server.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -115,9 +134,9 @@ fn size(text: &str) -> Result<usize, String> {
 }
 
 impl Serve {
-    /// A server set up as the options say.
-    pub(crate) fn builder(self) -> Builder {
-        let limits = Limits {
+    /// The bounds.
+    fn limits(&self) -> Limits {
+        Limits {
             session_ttl: self.session_ttl,
             log_bytes: self.log_memory,
             stream_events: self.stream_events,
@@ -129,7 +148,34 @@ impl Serve {
             connections: self.max_connections,
             body_bytes: self.max_body,
             ..Limits::default()
-        };
+        }
+    }
+
+    /// How the command is run, where there is one.
+    pub(crate) fn gateway(&self) -> Option<Settings> {
+        (!self.command.is_empty()).then(|| Settings {
+            command: self.command.clone(),
+            max_children: self.max_children,
+            start_timeout: self.child_start_timeout,
+            limits: self.limits(),
+        })
+    }
+
+    /// What is wrong with the options together.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let reachable = !self.listen.ip().to_canonical().is_loopback();
+        if reachable && self.tokens.is_none() && !self.allow_anonymous {
+            let listen = self.listen;
+            return Err(format!(
+                "--listen {listen} can be reached from other machines, and anyone could call: give --tokens FILE or --allow-anonymous"
+            ));
+        }
+        Ok(())
+    }
+
+    /// A server set up as the options say.
+    pub(crate) fn builder(self) -> Builder {
+        let limits = self.limits();
         let builder = Server::builder()
             .listen(self.listen)
             .path(self.path)

@@ -92,6 +92,11 @@ impl Call {
         &self.0.session
     }
 
+    /// Its number: unique among its session's calls, and never 0. The progress token in its params, where there is one, is the same.
+    pub fn number(&self) -> u64 {
+        self.0.id.0
+    }
+
     /// The method asked for.
     pub fn method(&self) -> &str {
         &self.0.method
@@ -122,12 +127,12 @@ impl Call {
 
     /// Answers with an error.
     pub async fn fail(&self, error: RpcError) -> Result<Emitted, EmitError> {
-        self.answer(Emission::Error { call: self.0.id, error: error.into_bytes() }).await
+        self.answer(error.ending(self.0.id)).await
     }
 
     /// [`fail`](Self::fail), without waiting.
     pub fn try_fail(&self, error: RpcError) -> Result<Emitted, EmitError> {
-        self.try_answer(Emission::Error { call: self.0.id, error: error.into_bytes() })
+        self.try_answer(error.ending(self.0.id))
     }
 
     async fn answer(&self, emission: Emission) -> Result<Emitted, EmitError> {

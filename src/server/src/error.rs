@@ -8,8 +8,9 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use rejoin_proto::http::BadName;
-use rejoin_proto::refusal::RPC_INTERNAL;
-use rejoin_proto::shard::io::NotTaken;
+use rejoin_proto::ids::CallId;
+use rejoin_proto::refusal::{RPC_INTERNAL, RPC_OTHER};
+use rejoin_proto::shard::io::{Emission, NotTaken};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -25,12 +26,20 @@ pub struct RpcError {
     /// Anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<RawValue>>,
+    /// What there is too much of, where that is why.
+    #[serde(skip)]
+    shed: Option<&'static str>,
 }
 
 impl RpcError {
     /// An error without data.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
+        Self { code, message: message.into(), data: None, shed: None }
+    }
+
+    /// There is no room for it: an `initialize` that is refused with this gets 503 `shed`, any other call the same as an error.
+    pub fn shed(why: &'static str) -> Self {
+        Self { shed: Some(why), ..Self::new(RPC_OTHER.into(), why) }
     }
 
     /// JSON-RPC 2.0, section 5.1: "The method does not exist / is not available."
@@ -46,6 +55,14 @@ impl RpcError {
     /// JSON-RPC 2.0, section 5.1: "Internal JSON-RPC error."
     pub fn internal(why: impl fmt::Display) -> Self {
         Self::new(RPC_INTERNAL.into(), format!("Internal error: {why}"))
+    }
+
+    /// It, as the end of a call.
+    pub(crate) fn ending(self, call: CallId) -> Emission {
+        match self.shed {
+            Some(why) => Emission::Shed { call, why },
+            None => Emission::Error { call, error: self.into_bytes() },
+        }
     }
 
     pub(crate) fn into_bytes(self) -> Bytes {

@@ -21,7 +21,7 @@ use crate::session::Session;
 /// A panic fails the call that it happened in with a JSON-RPC error, and nothing else.
 pub trait Handler: 'static {
     /// A session begins. The result is an `InitializeResult`, whose `protocolVersion` decides the session's revision: a `2025-…` one
-    /// that rejoin knows. An error leaves no session.
+    /// that rejoin knows, or 2024-11-05, which is served as 2025-03-26. An error leaves no session; [`RpcError::shed`] is told as 503.
     fn initialize(&self, session: &Session, params: &Json) -> impl Future<Output = Result<Json, RpcError>>;
 
     /// A request of the client. Returning answers it, except with [`Reply::Later`].

@@ -68,6 +68,18 @@ impl Session {
         self.ask(Target::Standalone, method, params).await
     }
 
+    /// Sends a notification that names no call: on the stream of the call in flight where there is exactly one, else on the standalone
+    /// stream. (`notifications/progress` goes where its token says.)
+    pub async fn notify_unnamed(&self, method: &str, params: impl Serialize) -> Result<Emitted, EmitError> {
+        self.emit(notification(Target::Unnamed, method, params)?).await
+    }
+
+    /// Asks the client something that names no call, on the stream that [`notify_unnamed`](Self::notify_unnamed) takes. Dropping the
+    /// future withdraws the request.
+    pub async fn request_unnamed(&self, method: &str, params: impl Serialize) -> Result<Json, RequestError> {
+        self.ask(Target::Unnamed, method, params).await
+    }
+
     /// Ends the session: its clients get 404 `session_expired` with the reason `closed`.
     pub async fn close(&self) -> Result<(), EmitError> {
         command(&self.remote, Command::Close(self.id)).await
@@ -106,9 +118,11 @@ impl Session {
         let emission = Emission::Request { to, request, method: method.into(), params };
         let (reply, answer) = oneshot::channel();
         let mail = Mail::Asked { session: self.id, emission, request, reply };
-        match Local::of(&self.remote) {
-            Some(local) => local.take_mail(mail),
-            None => self.remote.post(mail).await.map_err(|why| RequestError::NotSent(why.into()))?,
+        // Not a `match`: its shard's handle would live until its end, and the future could not be sent to another thread.
+        if let Some(local) = Local::of(&self.remote) {
+            local.take_mail(mail);
+        } else {
+            self.remote.post(mail).await.map_err(|why| RequestError::NotSent(why.into()))?;
         }
         let pending = Pending { session: self, request, answered: false };
         pending.wait(answer).await

@@ -336,7 +336,7 @@ impl Local {
     /// An emission from another thread, whose sender cannot be told any more that it was not taken: an answer is replaced by an error.
     fn emit(self: &Rc<Self>, session: SessionId, emission: Emission) {
         let call = match &emission {
-            Emission::Result { call, .. } | Emission::Error { call, .. } => Some(*call),
+            Emission::Result { call, .. } | Emission::Error { call, .. } | Emission::Shed { call, .. } => Some(*call),
             Emission::Notification { .. } | Emission::Request { .. } | Emission::CancelRequest { .. } => None,
         };
         let Some(Err(why)) = self.input(Input::Emitted { session, emission }) else { return };

@@ -12,6 +12,9 @@ use super::oracle::{Meaning, Speech};
 use super::plan::Plan;
 use super::rng::Rng;
 
+/// The error of a call for which its handler has no room.
+const SHED: &str = r#"{"code":-32000,"data":{"action":"reconnect","code":"shed"},"message":"No room"}"#;
+
 /// All handlers.
 #[derive(Debug, Default)]
 pub(crate) struct Handlers {
@@ -206,6 +209,10 @@ impl Handlers {
     fn answer(&mut self, index: usize, plan: &Plan, rng: &mut Rng) -> Speech {
         let Task { session, call, initialize, too_large, .. } = self.tasks[index];
         let n = self.number();
+        if initialize.is_none() && rng.chance(20) {
+            let emission = Emission::Shed { call: CallId(call), why: "No room" };
+            return Speech { session, emission, meaning: Meaning::Answer { call, what: What::Error, body: SHED.into() } };
+        }
         if rng.chance(60) || too_large {
             let body: Rc<str> = format!(r#"{{"code":-5,"message":"n{n}"}}"#).into();
             let emission = Emission::Error { call: CallId(call), error: body.to_string().into() };

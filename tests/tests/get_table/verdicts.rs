@@ -180,7 +180,9 @@ fn events_said_before_anyone_listened_are_not_lost(on: Flavour) {
 fn the_standalone_stream_begins_where_none_was_written(on: Flavour) {
     let (_server, session) = started(on);
     session.result(&broadcast(1, 3));
-    session.listen().take(4);
+    let mut first = session.listen();
+    first.take(4);
+    first.leave();
     session.result(&broadcast(2, 2));
     let mut stream = session.listen();
     stream_with(&stream, "replay");

@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(protocol_version(br#"{"protocolVersion":"2025-06-18","x":1}"#), Some(Revision::V2025_06_18));
         assert_eq!(requested_version(raw(r#"{"protocolVersion":"2025-11-\u00325"}"#)), Some(Revision::V2025_11_25));
         for wrong in [
-            &br#"{"protocolVersion":"2024-11-05"}"#[..],
+            &br#"{"protocolVersion":"2024-10-07"}"#[..],
             br#"{"protocolVersion":20250618}"#,
             br#"{"protocolVersion":"2025-06-18","protocolVersion":"2025-11-25"}"#,
             br#"["2025-06-18"]"#,

@@ -1,12 +1,14 @@
 //! The revisions of MCP over Streamable HTTP, and what each admits: one table instead of an `if` in many places.
 //!
-//! Never negotiates: a handler's `initialize` result says which revision a session has. 2024-11-05 is not here; its transport
-//! (HTTP with SSE, two endpoints) is another one.
+//! Never negotiates: a handler's `initialize` result says which revision a session has.
 
-/// A revision of the protocol with the Streamable HTTP transport, in order of age.
+/// A revision of the protocol, in order of age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Revision {
-    /// 2025-03-26, the first with this transport.
+    /// 2024-11-05. Its transport over HTTP was another one (two endpoints), but servers that speak stdio still negotiate it: their
+    /// sessions are served as 2025-03-26's.
+    V2024_11_05,
+    /// 2025-03-26, the first with Streamable HTTP.
     V2025_03_26,
     /// 2025-06-18: no batches any more; `MCP-Protocol-Version`.
     V2025_06_18,
@@ -23,6 +25,8 @@ pub struct Rules {
     pub name: &'static str,
     /// Whether there are sessions, and with them `initialize`, GET and DELETE.
     pub sessions: bool,
+    /// Whether the revision has this transport. The name of one without is accepted in its own sessions' requests only.
+    pub streamable: bool,
     /// Whether `Last-Event-ID` means anything.
     pub resumption: bool,
     /// Whether a POST may carry a JSON array of messages.
@@ -35,22 +39,28 @@ pub struct Rules {
     pub close_cancels: bool,
 }
 
+/// 2025-03-26, and what is served like it.
+const FIRST_STREAMABLE: Rules = Rules {
+    name: "2025-03-26",
+    sessions: true,
+    streamable: true,
+    resumption: true,
+    // 2025-03-26, basic, "Batching": "MCP implementations MAY support sending JSON-RPC batches, but MUST support receiving
+    // JSON-RPC batches." 2025-06-18 took them out again.
+    batches: true,
+    opening_event: false,
+    header_required: false,
+    close_cancels: false,
+};
+
 /// The table, in order of age.
-const TABLE: [Rules; 4] = [
-    Rules {
-        name: "2025-03-26",
-        sessions: true,
-        resumption: true,
-        // 2025-03-26, basic, "Batching": "MCP implementations MAY support sending JSON-RPC batches, but MUST support receiving
-        // JSON-RPC batches." 2025-06-18 took them out again.
-        batches: true,
-        opening_event: false,
-        header_required: false,
-        close_cancels: false,
-    },
+const TABLE: [Rules; 5] = [
+    Rules { name: "2024-11-05", streamable: false, ..FIRST_STREAMABLE },
+    FIRST_STREAMABLE,
     Rules {
         name: "2025-06-18",
         sessions: true,
+        streamable: true,
         resumption: true,
         batches: false,
         opening_event: false,
@@ -60,6 +70,7 @@ const TABLE: [Rules; 4] = [
     Rules {
         name: "2025-11-25",
         sessions: true,
+        streamable: true,
         resumption: true,
         batches: false,
         // 2025-11-25, transports, "Sending Messages to the Server": "the server SHOULD immediately send an SSE event consisting of
@@ -72,6 +83,7 @@ const TABLE: [Rules; 4] = [
     Rules {
         name: "2026-07-28",
         sessions: false,
+        streamable: true,
         resumption: false,
         batches: false,
         opening_event: false,
@@ -83,7 +95,7 @@ const TABLE: [Rules; 4] = [
 
 impl Revision {
     /// All of them, in order of age.
-    pub const ALL: [Self; 4] = [Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];
+    pub const ALL: [Self; 5] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];
 
     /// The newest with sessions: what a server offers to a client that asks for a revision unknown to it.
     pub const LATEST_WITH_SESSIONS: Self = Self::V2025_11_25;
@@ -92,7 +104,7 @@ impl Revision {
     /// Header": "the server SHOULD assume protocol version `2025-03-26`".
     pub const ASSUMED: Self = Self::V2025_03_26;
 
-    /// Those with sessions, newest first, as a refusal names them to people.
+    /// Those with sessions on this transport, newest first, as a refusal names them to people.
     pub const WITH_SESSIONS: &'static str = "2025-11-25, 2025-06-18, 2025-03-26";
 
     /// The revision with exactly this name: the value of an `MCP-Protocol-Version` header, or of a `protocolVersion`.
@@ -121,7 +133,7 @@ mod tests {
         for revision in Revision::ALL {
             assert_eq!(Revision::parse(revision.as_str().as_bytes()), Some(revision));
         }
-        for wrong in ["", "2024-11-05", "2025-11-25 ", " 2025-11-25", "2025-11-2", "2025-11-251", "2025/11/25", "DRAFT-2026-v1"] {
+        for wrong in ["", "2024-10-07", "2025-11-25 ", " 2025-11-25", "2025-11-2", "2025-11-251", "2025/11/25", "DRAFT-2026-v1"] {
             assert_eq!(Revision::parse(wrong.as_bytes()), None, "{wrong:?}");
         }
     }
@@ -135,7 +147,8 @@ mod tests {
 
     #[test]
     fn a_refusal_names_exactly_the_revisions_with_sessions() {
-        let named: Vec<_> = TABLE.iter().rev().filter(|rules| rules.sessions).map(|rules| rules.name).collect();
+        let named: Vec<_> =
+            TABLE.iter().rev().filter(|rules| rules.sessions && rules.streamable).map(|rules| rules.name).collect();
         assert_eq!(Revision::WITH_SESSIONS, named.join(", "));
         assert_eq!(Revision::LATEST_WITH_SESSIONS.as_str(), named[0]);
         let message = Refusal::UnsupportedRevision.shape().message;
@@ -143,8 +156,15 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_revision_has_batches() {
-        assert!(Revision::ALL.into_iter().all(|revision| revision.rules().batches == (revision == Revision::V2025_03_26)));
+    fn only_the_first_revision_and_what_is_served_like_it_have_batches() {
+        assert!(Revision::ALL.into_iter().all(|revision| revision.rules().batches == (revision <= Revision::V2025_03_26)));
+    }
+
+    #[test]
+    fn the_revision_before_this_transport_is_served_as_the_first_with_it() {
+        let (before, first) = (Revision::V2024_11_05.rules(), Revision::V2025_03_26.rules());
+        assert!(!before.streamable && first.streamable);
+        assert_eq!(Rules { name: first.name, streamable: true, ..*before }, *first);
     }
 
     #[test]

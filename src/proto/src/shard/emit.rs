@@ -7,6 +7,7 @@ use crate::connection::Form;
 use crate::eventlog::{Full, Kind};
 use crate::ids::{CallId, ClientRequestId, ConnId, Cursor, Position, SessionId, SlotIndex, StreamNumber};
 use crate::mcp;
+use crate::refusal::Refusal;
 use crate::session::{AnswerState, Call, ClientRequest, Effect};
 use crate::sse::{FieldValue, Frame};
 
@@ -37,6 +38,7 @@ impl Shard {
                 check_json(Some(&error))?;
                 self.emit_answer(slot, call, Err(&error), turn)
             }
+            Emission::Shed { call, why } => self.emit_shed(slot, call, Refusal::Shed(why), turn),
         }
     }
 
@@ -141,7 +143,7 @@ impl Shard {
         stream.asked.push((position, request, false));
     }
 
-    fn emit_answer(
+    pub(super) fn emit_answer(
         &mut self,
         slot: SlotIndex,
         call: CallId,

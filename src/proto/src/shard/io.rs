@@ -182,6 +182,13 @@ pub enum Emission {
         /// A JSON object with `code`, `message` and perhaps `data`.
         error: Bytes,
     },
+    /// A call is refused for want of room. An `initialize` gets 503 `shed` and leaves no session; any other call the same as an error.
+    Shed {
+        /// Which call.
+        call: CallId,
+        /// What there is too much of, for people.
+        why: &'static str,
+    },
 }
 
 /// Which stream an emission goes to.

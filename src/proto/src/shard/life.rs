@@ -13,7 +13,7 @@ use crate::time::Instant;
 
 use super::io::{Cancelled, Delivery, NotTaken, Outcome, Output};
 use super::serve::{Attach, Ending};
-use super::{Drain, Due, ResponsePolicy, Shard, Turn};
+use super::{Drain, Due, ResponsePolicy, Shard, Turn, reply};
 
 /// A call that begins.
 pub(super) struct Begun {
@@ -155,11 +155,7 @@ impl Shard {
                     self.detach(conn, turn);
                     self.answer_json(conn, &[], &message);
                 }
-                // It has its answer: it is not cancelled with the session.
-                if let Some(answered) = self.session_mut(slot).and_then(|session| session.take_call(call)) {
-                    self.wheel.cancel(answered.timer);
-                }
-                self.end_session(slot, Ended::Closed, turn);
+                self.leave_nothing(slot, call, turn);
                 return Ok(());
             }
         };
@@ -187,6 +183,37 @@ impl Shard {
             self.open_stream(conn, None, None, turn);
         }
         Ok(())
+    }
+
+    /// The handler has no room for a call; for an `initialize`, nothing was begun.
+    pub(super) fn emit_shed(
+        &mut self,
+        slot: SlotIndex,
+        call: CallId,
+        refusal: Refusal,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), NotTaken> {
+        let session = self.session(slot).ok_or(NotTaken::SessionEnded)?;
+        let found = session.call(call).ok_or(NotTaken::CallEnded)?;
+        if found.effect != Effect::Initialize {
+            return self.emit_answer(slot, call, Err(&reply::refusal_error(refusal)), turn);
+        }
+        let client_id = found.id.clone();
+        let waiting = session.stream(found.stream).and_then(|stream| stream.attached.first().copied());
+        if let Some(conn) = waiting {
+            self.detach(conn, turn);
+            self.refuse(conn, refusal, None, Some(&client_id));
+        }
+        self.leave_nothing(slot, call, turn);
+        Ok(())
+    }
+
+    /// An `initialize` was answered without a session. It has its answer: it is not cancelled with what it began.
+    fn leave_nothing(&mut self, slot: SlotIndex, initialize: CallId, turn: &mut Turn<'_>) {
+        if let Some(answered) = self.session_mut(slot).and_then(|session| session.take_call(initialize)) {
+            self.wheel.cancel(answered.timer);
+        }
+        self.end_session(slot, Ended::Closed, turn);
     }
 
     // ---- a session's time ----

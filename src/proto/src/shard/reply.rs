@@ -141,15 +141,20 @@ pub(super) fn stream_head(reply: &Reply, verdict: Option<&str>, session_id: Opti
 }
 
 /// The JSON-RPC error object of a refusal.
-fn refusal_body(refusal: Refusal, id: Option<&Id>) -> Vec<u8> {
+pub(super) fn refusal_error(refusal: Refusal) -> Vec<u8> {
     let shape = refusal.shape();
     let mut data = serde_json::json!({ "code": shape.code, "action": shape.action.as_str() });
     if let Some(reason) = shape.reason {
         data["reason"] = reason.into();
     }
-    let error = serde_json::json!({ "code": shape.rpc_code, "message": shape.message, "data": data }).to_string();
+    serde_json::json!({ "code": shape.rpc_code, "message": shape.message, "data": data }).to_string().into_bytes()
+}
+
+/// The same, as the message that refuses `id`, or a request whose id could not be read.
+fn refusal_body(refusal: Refusal, id: Option<&Id>) -> Vec<u8> {
+    let error = refusal_error(refusal);
     let mut body = Vec::with_capacity(error.len() + 64);
-    mcp::write_error(&mut body, id, error.as_bytes());
+    mcp::write_error(&mut body, id, &error);
     body
 }
 

@@ -88,17 +88,26 @@ impl Shard {
 
     // ---- rows 4 to 6, shared by GET and POST ----
 
-    /// Row 4.
-    fn check_revision(&self, head: &Head, get: bool) -> Result<(), Refusal> {
+    /// Row 4: the revision that a request names.
+    fn check_revision(&self, head: &Head, get: bool) -> Result<Option<Revision>, Refusal> {
         let value = match head.single("mcp-protocol-version") {
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(None),
             Ok(Some(value)) => value,
             Err(_) => return Err(Refusal::UnsupportedRevision),
         };
         match Revision::parse(value) {
-            Some(revision) if revision.rules().sessions => Ok(()),
+            Some(revision) if revision.rules().sessions => Ok(Some(revision)),
             Some(_) if get => Err(Refusal::MethodNotAllowed),
             _ => Err(Refusal::UnsupportedRevision),
+        }
+    }
+
+    /// Row 4 again, where only the session can tell: a revision without this transport is named in its own sessions only.
+    fn check_named(&self, slot: SlotIndex, named: Option<Revision>) -> Result<(), Refusal> {
+        let negotiated = self.session(slot).and_then(|session| session.revision);
+        match named {
+            Some(revision) if !revision.rules().streamable && negotiated != named => Err(Refusal::UnsupportedRevision),
+            _ => Ok(()),
         }
     }
 
@@ -147,10 +156,14 @@ impl Shard {
     // ---- GET ----
 
     fn get(&mut self, conn: ConnId, request: &Request, principal: &Principal, turn: &mut Turn<'_>) {
-        if let Err(refusal) = self.check_revision(&request.head, true) {
-            return self.refuse_request(conn, request, refusal, None);
-        }
+        let named = match self.check_revision(&request.head, true) {
+            Ok(named) => named,
+            Err(refusal) => return self.refuse_request(conn, request, refusal, None),
+        };
         let Some(slot) = self.place(conn, request, principal, None, turn) else { return };
+        if let Err(refusal) = self.check_named(slot, named) {
+            return self.refuse(conn, refusal, None, None);
+        }
         if self.drain.is_some() {
             return self.refuse(conn, Refusal::Shed("The server is shutting down"), None, None);
         }
@@ -275,10 +288,14 @@ impl Shard {
                 (None, true)
             }
         };
-        if let Err(refusal) = self.check_revision(&request.head, false) {
-            return self.refuse_request(conn, request, refusal, id.as_ref());
-        }
+        let named = match self.check_revision(&request.head, false) {
+            Ok(named) => named,
+            Err(refusal) => return self.refuse_request(conn, request, refusal, id.as_ref()),
+        };
         let Some(slot) = self.place(conn, request, &principal, id.as_ref(), turn) else { return };
+        if let Err(refusal) = self.check_named(slot, named) {
+            return self.refuse(conn, refusal, None, id.as_ref());
+        }
         let revision = self.session(slot).and_then(|session| session.revision);
         if batch && !revision.is_some_and(|revision| revision.rules().batches) {
             return self.refuse(conn, Refusal::InvalidRequest("This session's revision has no batches"), None, None);

@@ -473,3 +473,52 @@ fn a_batch_is_one_stream_that_ends_after_its_last_answer() {
         "{answer}"
     );
 }
+
+#[test]
+fn a_revision_before_this_transport_is_named_in_its_own_sessions_only() {
+    let mut bench = Bench::new(|_| {});
+    let named = |session: SessionId, revision: &str| {
+        format!(
+            "GET /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nMCP-Protocol-Version: {revision}\r\n{}\r\n",
+            id(session)
+        )
+    };
+    let (old, new) = (bench.session("2024-11-05"), bench.session("2025-11-25"));
+    for revision in ["2024-11-05", "2025-03-26"] {
+        let (_, answer) = bench.ask(&named(old, revision));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert!(!answer.contains("data:"), "no opening event, as 2025-03-26: {answer}");
+    }
+    let (_, answer) = bench.ask(&named(new, "2024-11-05"));
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("unsupported_revision"), "{answer}");
+    let call = CALL.replace("tools/call", "tools/list");
+    let head = |session| format!("{}MCP-Protocol-Version: 2024-11-05\r\n", id(session));
+    let (_, answer) = bench.ask(&post(&head(new), &call));
+    assert!(answer.starts_with("HTTP/1.1 400 ") && bench.deliveries.is_empty(), "nothing was executed: {answer}");
+    bench.ask(&post(&head(old), &call));
+    assert!(matches!(bench.deliveries.pop(), Some((_, Delivery::Request { .. }))));
+}
+
+#[test]
+fn an_initialize_that_its_handler_sheds_is_503_and_leaves_no_session() {
+    let mut bench = Bench::new(|_| {});
+    let (conn, _) = bench.ask(&post("", r#"{"jsonrpc":"2.0","id":"init","method":"initialize","params":{}}"#));
+    let Some((session, Delivery::Initialize { call, .. })) = bench.deliveries.pop() else { panic!("no initialize") };
+    bench.emit(session, Emission::Shed { call, why: "No room" }).expect("taken");
+    let answer = bench.got(conn);
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("Rejoin-Verdict: shed\r\n"), "{answer}");
+    assert!(answer.contains("Retry-After: 1\r\n") && answer.contains(r#""id":"init""#) && answer.contains("No room"), "{answer}");
+    assert!(matches!(bench.deliveries.pop(), Some((_, Delivery::Closed { .. }))));
+    assert_eq!(bench.emit(session, Emission::Shed { call, why: "No room" }), Err(NotTaken::SessionEnded));
+}
+
+#[test]
+fn a_call_that_its_handler_sheds_gets_an_error_and_its_session_lives() {
+    let mut bench = Bench::new(|_| {});
+    let session = bench.session("2025-11-25");
+    let (conn, call) = bench.call(session, CALL);
+    bench.emit(session, Emission::Shed { call, why: "No room" }).expect("taken");
+    let answer = bench.got(conn);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(r#""code":"shed""#), "{answer}");
+    bench.call(session, &CALL.replace(r#""id":7"#, r#""id":8"#));
+}
