@@ -204,6 +204,18 @@ impl Line {
         (self.soft == 0 || self.items[..=index].iter().all(|item| !item.soft)).then_some(item)
     }
 
+    /// How many of the events after `from` up to `to` may be requests that are over: behind an item of which it is not known whether it
+    /// was said, an event may stand at several positions.
+    pub(crate) fn most_over(&self, from: u64, to: u64) -> u64 {
+        let (mut soft_before, mut most) = (0, 0);
+        for (item, latest) in self.items.iter().zip(1..) {
+            let may_stand = latest > from && latest - soft_before <= to;
+            most += u64::from(may_stand && item.over.is_some());
+            soft_before += u64::from(item.soft);
+        }
+        most
+    }
+
     /// Finds the item that this message at this position is, and learns from it which soft items were never said.
     pub(crate) fn find(&mut self, position: u64, message: &Message<'_>) -> Option<&Item> {
         let first = position.checked_sub(1)? as usize;

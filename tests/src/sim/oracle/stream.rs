@@ -414,11 +414,11 @@ impl Oracle {
         Ok(())
     }
 
-    /// How many events of a range a repost need not see again: they are not lost, and not handed to it.
+    /// How many events of a range, at most, a repost need not see again: they are not lost, and not handed to it.
     fn left_out(&self, reading: &Reading, from: u64, to: u64) -> u64 {
         let line = self.sessions[reading.session].line(reading.life, reading.line.unwrap_or_default());
         let Some(line) = line.filter(|_| self.is_repost(reading)) else { return 0 };
-        (from + 1..=to).filter(|&position| line.at(position).is_some_and(|item| item.over.is_some())).count() as u64
+        line.most_over(from, to)
     }
 
     fn is_repost(&self, reading: &Reading) -> bool {
