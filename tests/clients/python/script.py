@@ -57,7 +57,7 @@ class Session:
         self.seen["asked"].append("elicitation/create")
         return types.ElicitResult(action="accept", content={"name": "Ann", "interpretation": "current"})
 
-    async def call(self, tool, arguments, progress=False, cancel_after=None):
+    async def call(self, tool, arguments, progress=False, cancel_after=None, says=None):
         outcome: dict = {"ticks": []}
 
         async def on_progress(progress, *_) -> None:
@@ -67,7 +67,12 @@ class Session:
 
         with anyio.CancelScope() as scope:
             try:
-                result = await self.client.call_tool(tool, arguments, TIMEOUT, on_progress if progress else None)
+                with anyio.fail_after(TIMEOUT):
+                    while True:
+                        result = await self.client.call_tool(tool, arguments, TIMEOUT, on_progress if progress else None)
+                        if says is None or says in result.content[0].text:
+                            break
+                        await anyio.sleep(0.01)
                 outcome["result"] = plain(result)
             except MCPError as error:
                 outcome |= {"error": str(error), "code": error.error.code}

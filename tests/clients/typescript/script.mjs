@@ -11,15 +11,21 @@ import * as types from '@modelcontextprotocol/sdk/types.js';
 
 const TIMEOUT = { timeout: 60_000 };
 
+const pause = () => new Promise(wait => setTimeout(wait, 10));
+
 function steps(client, seen) {
     return {
-        async call({ tool, arguments: args, progress, cancel_after }) {
+        async call({ tool, arguments: args, progress, cancel_after, says }) {
             const ticks = [];
             const cancel = new AbortController();
             const onprogress = ({ progress }) => ticks.push(progress) === cancel_after && cancel.abort('enough');
             const options = { ...TIMEOUT, signal: cancel.signal, ...(progress && { onprogress }) };
             try {
-                return { ticks, result: await client.callTool({ name: tool, arguments: args }, types.CallToolResultSchema, options) };
+                for (const deadline = Date.now() + TIMEOUT.timeout; ; await pause()) {
+                    const result = await client.callTool({ name: tool, arguments: args }, types.CallToolResultSchema, options);
+                    if (!says || result.content[0].text.includes(says)) return { ticks, result };
+                    if (Date.now() > deadline) throw new Error(`never says ${says}`);
+                }
             } catch (error) {
                 return { ticks, error: String(error), code: error.code };
             }
@@ -46,7 +52,7 @@ function steps(client, seen) {
         async until({ what, count }) {
             for (const deadline = Date.now() + TIMEOUT.timeout; seen[what].length < count; ) {
                 if (Date.now() > deadline) throw new Error(`${seen[what].length} of ${count} ${what}`);
-                await new Promise(wait => setTimeout(wait, 10));
+                await pause();
             }
         },
     };
