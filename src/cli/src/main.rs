@@ -4,6 +4,7 @@
 
 mod embedded;
 mod gateway;
+mod notify;
 mod options;
 mod serve;
 mod tokens;
