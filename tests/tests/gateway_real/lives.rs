@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rejoin_tests::check::{expired, outcome_unknown, refused, soon};
+use rejoin_tests::check::{error, expired, outcome_unknown, refused, soon};
 use rejoin_tests::matrix::Flavour;
+use rejoin_tests::sdk::installed;
 use rejoin_tests::server::Rejoin;
-use rejoin_tests::session::{NOVEMBER, Session, call_with_token, initialize, request};
+use rejoin_tests::session::{NOVEMBER, Session, call, call_with_token, initialize, messages_of, request, text_of, ticks_in};
 use rejoin_tests::wire::{Request, ask};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::public::{everything, serving};
 
@@ -37,9 +38,14 @@ fn marked(mark: &str) -> Vec<u32> {
         .collect()
 }
 
+/// A mark that no other process has.
+fn fresh_mark(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
 /// A server whose children are marked.
-fn start(mark: &str, most: usize) -> (Rejoin, String) {
-    let mark = format!("{mark}-{}", std::process::id());
+fn start(name: &str, most: usize) -> (Rejoin, String) {
+    let mark = fresh_mark(name);
     let command = format!("export REJOIN_TEST_MARK={mark}; exec sh -c \"$0\"");
     let most = most.to_string();
     let server = Rejoin::start(Flavour::PLAIN, &["--max-children", &most, "--", "sh", "-c", &command, LIGHT]);
@@ -120,19 +126,101 @@ fn a_storm_of_initialize_stops_at_the_limit() {
     come_and_go(&server);
 }
 
+/// The one child of a server.
+fn only_child(server: &Rejoin) -> Pid {
+    let [child] = server.children()[..] else { panic!("one child: {:?}", server.children()) };
+    Pid::from_raw(child.cast_signed()).expect("a process id")
+}
+
+/// A call that takes so many tenths of a second, and says so.
+fn long(id: u64, tenths: u32) -> Value {
+    let arguments = json!({"duration": f64::from(tenths) / 10.0, "steps": tenths});
+    call_with_token(id, id, "trigger-long-running-operation", arguments)
+}
+
+/// npm's runner is what most people put online: it starts a shell that starts the server, which does not end with its input while it has
+/// a timer.
+#[test]
+fn a_public_server_under_its_runner_ends_with_its_session_whole() {
+    let mark = fresh_mark("runner");
+    let folder = installed("servers/node");
+    let folder = folder.display();
+    let command = format!("cd {folder} && export REJOIN_TEST_MARK={mark} && exec npx --no-install mcp-server-everything");
+    let server = Rejoin::start(Flavour::PLAIN, &serving(&[], &command));
+    let session = Session::begin(server.address, NOVEMBER);
+    session.result(&call(1, "toggle-simulated-logging", json!({})));
+    let processes = marked(&mark);
+    assert!(processes.len() > 1 && server.children().len() == 1, "a runner, and what it runs: {processes:?}");
+    assert_eq!(ask(server.address, &session.delete()).status(), 204);
+    soon("the runner and what it runs are gone", || marked(&mark).is_empty());
+    soon("the runner is reaped", || server.children().is_empty());
+}
+
+/// Stopped, a server neither reads nor says anything: calls wait for it, as many bytes of them as may; the rest is refused at once. It goes
+/// on where it was.
+#[test]
+fn a_public_server_that_stalls_keeps_its_calls_and_harms_no_other() {
+    let command = format!("exec {}", everything());
+    let server = Rejoin::start(Flavour::PLAIN, &serving(&["--max-body", "128KiB"], &command));
+    let session = Session::begin(server.address, NOVEMBER);
+    let child = only_child(&server);
+    let other = Session::begin(server.address, NOVEMBER);
+    let mut stream = session.call(&long(1, 10));
+    let begun = stream.until(|block| block.is_message());
+    kill_process(child, Signal::STOP).expect("it runs");
+    // The pipe takes some, and then two of the largest bodies may wait.
+    let echo = |id: u64| call(id, "echo", json!({"message": "x".repeat(100_000)}));
+    thread::scope(|scope| {
+        let echoed = &|id| {
+            scope.spawn({
+                let session = &session;
+                move || session.tell(&echo(id))
+            })
+        };
+        let mut asked: Vec<_> = (2..12).map(echoed).collect();
+        soon("what is too much is refused", || asked.iter().any(|answer| answer.is_finished()));
+        assert_eq!(other.result(&request(1, "ping", json!({}))), json!({}), "nobody else waits");
+        thread::sleep(Duration::from_millis(300));
+        let refusals = asked.extract_if(.., |answer| answer.is_finished()).map(|answer| answer.join().expect("answered"));
+        let refusals: Vec<_> = refusals.collect();
+        assert!((5..=8).contains(&refusals.len()), "{} of 10 are refused", refusals.len());
+        for refusal in &refusals {
+            // It is an answer to this call alone: the session is well.
+            error(&messages_of(refusal)[0]["error"], "shed");
+        }
+        kill_process(child, Signal::CONT).expect("it runs");
+        for answer in asked {
+            let messages = messages_of(&answer.join().expect("answered"));
+            assert_eq!(text_of(&messages[0]["result"]).len(), "Echo: ".len() + 100_000);
+        }
+    });
+    let told: Vec<_> = begun.into_iter().chain(stream.rest()).filter(|block| block.is_message()).collect();
+    assert_eq!((told.len(), ticks_in(&told)), (11, (1..=10).collect()));
+}
+
+/// What is stopped does not hear SIGTERM.
+#[test]
+fn a_public_server_that_stalls_ends_with_its_session() {
+    let command = format!("exec {}", everything());
+    let server = Rejoin::start(Flavour::PLAIN, &serving(&["--max-children", "1"], &command));
+    let session = Session::begin(server.address, NOVEMBER);
+    kill_process(only_child(&server), Signal::STOP).expect("it runs");
+    assert_eq!(ask(server.address, &session.delete()).status(), 204);
+    soon("it is killed", || server.children().is_empty());
+    Session::begin(server.address, NOVEMBER);
+}
+
 #[test]
 fn a_public_server_that_is_killed_ends_its_session_and_no_other() {
     let command = format!("exec {}", everything());
     let server = Rejoin::start(Flavour::PLAIN, &serving(&[], &command));
     let session = Session::begin(server.address, NOVEMBER);
-    let [child] = server.children()[..] else { panic!("one child: {:?}", server.children()) };
+    let child = only_child(&server);
     let other = Session::begin(server.address, NOVEMBER);
-    let long = |id| call_with_token(id, id, "trigger-long-running-operation", json!({"duration": 30, "steps": 300}));
-    let mut streams = [1, 2].map(|id| session.call(&long(id)));
+    let mut streams = [1, 2].map(|id| session.call(&long(id, 300)));
     for stream in &mut streams {
         stream.until(|block| block.is_message());
     }
-    let child = Pid::from_raw(child.cast_signed()).expect("a process id");
     kill_process(child, Signal::KILL).expect("it runs");
     for (stream, id) in streams.iter_mut().zip([1, 2]) {
         outcome_unknown(stream.rest().last().expect("an answer"), id);
