@@ -44,7 +44,7 @@ fn a_long_call_survives_a_cut_anywhere(sdk: &Sdk) {
     let server = Rejoin::start(Flavour::PLAIN, &serving(&["--retry", "200ms"], &command));
     let proxies: Vec<_> = (0..=STEPS).map(|at| (at, HOWS[at % 3], cutting(&server, at, HOWS[at % 3]))).collect();
     let long = call_with_progress("trigger-long-running-operation", json!({"duration": 2, "steps": STEPS}));
-    let sessions: Vec<_> = proxies.iter().map(|(_, _, proxy)| session(&proxy.url(), &[], &[long.clone()])).collect();
+    let sessions: Vec<_> = proxies.iter().map(|(_, _, proxy)| session(&proxy.url(), &[], std::slice::from_ref(&long))).collect();
     let seen = sdk.drive(&sessions);
     for (at, how, proxy) in &proxies {
         let label = format!("{}, {how:?} after {at} messages", sdk.name);
@@ -161,7 +161,7 @@ fn fetch_that_is_slow_to_start_fetches_once() {
     let fetch = call("fetch", json!({"url": url, "raw": true}));
     let seen: Vec<Value> = thread::scope(|scope| {
         let driven = proxies.each_ref().map(|(sdk, _, proxy)| {
-            let asked = session(&proxy.url(), &[], &[fetch.clone()]);
+            let asked = session(&proxy.url(), &[], std::slice::from_ref(&fetch));
             scope.spawn(move || sdk.drive(&[asked]).pop_first().expect("one session").1)
         });
         driven.map(|driven| driven.join().expect("driven")).into()
