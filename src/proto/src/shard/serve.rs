@@ -247,7 +247,7 @@ impl Shard {
                     run = Some(Run { ring, prefix, length, after: serving.position, to, ends });
                     (serving.position, serving.announced) = (to, false);
                 }
-                Step::Gap(gap) if canary::bites(Canary::SilentGap) && gap.lost == 2 && gap.earliest.is_some() => {
+                Step::Gap(gap) if canary::bites(Canary::SilentGap) && (2..6).contains(&gap.lost) && gap.earliest.is_some() => {
                     serving.position = gap.at
                 }
                 Step::Gap(gap) => {
