@@ -284,7 +284,7 @@ impl Shard {
         let again = stream.taken_over.is_some_and(|last| turn.now.since(last) < window);
         stream.takeovers = if again { (stream.takeovers + 1).min(16) } else { 0 };
         stream.taken_over = Some(turn.now);
-        let retry = (retry * (1 << stream.takeovers)).min(most.max(retry));
+        let retry = retry.saturating_mul(1 << stream.takeovers).min(most.max(retry));
         self.counters.takeovers += 1;
         for conn in older {
             let retry = self.spread_retry(retry, turn);
