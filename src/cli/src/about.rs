@@ -4,28 +4,11 @@
 
 use std::io::{self, ErrorKind, Write, stdout};
 
-use clap::ValueEnum;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use rejoin::{Driver, Revision};
 
 use crate::command;
-
-/// A page for `man`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Page {
-    Rejoin,
-    Serve,
-    Completions,
-    Man,
-}
-
-impl Page {
-    /// The command that it describes, as it is declared.
-    fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-}
 
 /// Writes to standard output. A reader that went away is no error.
 pub(crate) fn print(text: &[u8]) -> io::Result<()> {
@@ -64,40 +47,53 @@ pub(crate) fn completions(shell: Shell) -> Vec<u8> {
     text
 }
 
-/// A page in the language of `man`.
-pub(crate) fn man(page: Page) -> io::Result<Vec<u8>> {
+/// The page of a command in the language of `man`, or the page of them all; none where there is no such command.
+pub(crate) fn man(name: Option<&str>) -> io::Result<Option<Vec<u8>>> {
     let mut root = command();
     // Gives the commands under it their full names.
     root.build();
-    let named = root.find_subcommand(page.name()).cloned().unwrap_or(root);
+    let described = match name {
+        Some(name) => root.find_subcommand(name).cloned(),
+        None => Some(root),
+    };
+    let Some(described) = described else { return Ok(None) };
     let mut text = Vec::new();
-    Man::new(named).render(&mut text)?;
-    Ok(text)
+    Man::new(described).source(concat!("rejoin ", env!("CARGO_PKG_VERSION"))).render(&mut text)?;
+    Ok(Some(text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn page(name: Option<&str>) -> String {
+        String::from_utf8(man(name).expect("rendered").expect("a page")).expect("text").replace("\\-", "-")
+    }
+
     #[test]
     fn every_command_has_a_page() {
-        let commands = command();
-        let declared = commands.get_subcommands().map(|one| one.get_name().to_owned());
-        let pages: Vec<_> = Page::value_variants().iter().map(|page| page.name()).collect();
-        assert_eq!(pages, std::iter::once("rejoin".to_owned()).chain(declared).collect::<Vec<_>>());
-        for page in Page::value_variants() {
-            let text = String::from_utf8(man(*page).expect("a page")).expect("text");
-            let title = if *page == Page::Rejoin { "rejoin".to_owned() } else { format!("rejoin\\-{}", page.name()) };
-            assert!(text.contains(&format!(".SH NAME\n{title} ")), "{text}");
+        assert!(page(None).contains(".SH NAME\nrejoin - "));
+        for one in command().get_subcommands() {
+            let name = one.get_name();
+            assert!(page(Some(name)).contains(&format!(".SH NAME\nrejoin-{name} - ")), "{name}");
         }
+        assert!(man(Some("nothing")).expect("no failure").is_none());
     }
 
     #[test]
     fn the_page_of_serve_has_every_option() {
-        let text = String::from_utf8(man(Page::Serve).expect("a page")).expect("text").replace("\\-", "-");
+        let text = page(Some("serve"));
         for option in crate::options().get_arguments() {
             let name = option.get_long().map_or("COMMAND".to_owned(), |long| format!("--{long}"));
             assert!(text.contains(&name), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_shell_gets_its_completions() {
+        for shell in <Shell as clap::ValueEnum>::value_variants() {
+            let text = String::from_utf8(completions(*shell)).expect("text");
+            assert!(text.contains("session-ttl") && text.contains("print-config"), "{shell}");
         }
     }
 }

@@ -19,7 +19,6 @@ use std::process::ExitCode;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::about::Page;
 use crate::config::{ConfigError, Given, Settings};
 
 /// The exit code of a wrong command line or configuration, as shells have it: to start again will not help.
@@ -45,15 +44,14 @@ enum Command {
     },
     /// Print a page for `man`.
     Man {
-        /// Which page: `rejoin`'s own, or that of one of its commands.
-        #[arg(default_value = "rejoin")]
-        page: Page,
+        /// The command to describe [default: all of them in short].
+        command: Option<String>,
     },
 }
 
 /// The declaration of the command line: whatever lists commands or options lists these.
 pub fn command() -> clap::Command {
-    Arguments::command().mut_subcommand("serve", config::with_options)
+    Arguments::command()
 }
 
 /// The declaration of what `rejoin serve` can be set: each of these is a flag (or a positional argument), a key of the configuration
@@ -74,11 +72,20 @@ pub fn main() -> ExitCode {
             serve(&given, line)
         }
         Ok((Command::Completions { shell }, _)) => printed(&about::completions(shell)),
-        Ok((Command::Man { page }, _)) => match about::man(page) {
-            Ok(text) => printed(&text),
-            Err(error) => failed(&error),
-        },
+        Ok((Command::Man { command }, _)) => man(command.as_deref()),
         Err(error) => explain(&error),
+    }
+}
+
+/// `rejoin man`.
+fn man(name: Option<&str>) -> ExitCode {
+    match about::man(name) {
+        Ok(Some(text)) => printed(&text),
+        Ok(None) => {
+            eprintln!("rejoin: no command `{}`", config::one_line(name.unwrap_or_default()));
+            ExitCode::from(USAGE)
+        }
+        Err(error) => failed(&error),
     }
 }
 

@@ -44,7 +44,7 @@ impl ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable { file, why } => write!(f, "{file}: {why}"),
+            Self::Unreadable { file, why } => write!(f, "the configuration file {file} cannot be read: {why}"),
             Self::Syntax { at, why } => write!(f, "{at}: {why}"),
             Self::UnknownKey { at, key, meant: None } => write!(f, "{at}: unknown key `{key}`"),
             Self::UnknownKey { at, key, meant: Some(meant) } => write!(f, "{at}: unknown key `{key}` (did you mean `{meant}`?)"),

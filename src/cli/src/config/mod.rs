@@ -8,6 +8,8 @@ mod error;
 mod file;
 mod option;
 mod print;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -38,6 +40,32 @@ pub(crate) struct Given {
     /// Print every option's value as such a file, with where it came from, and exit.
     #[arg(long)]
     pub(crate) print_config: bool,
+    #[command(flatten)]
+    _options: OnLine,
+}
+
+/// The options, declared on the command line but not yet read: the line alone does not know their values.
+#[derive(Debug)]
+struct OnLine;
+
+impl Args for OnLine {
+    fn augment_args(command: Command) -> Command {
+        Serve::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Serve::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for OnLine {
+    fn from_arg_matches(_: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, _: &ArgMatches) -> Result<(), clap::Error> {
+        Ok(())
+    }
 }
 
 /// The variable that names a file where `--config` does not.
@@ -46,13 +74,6 @@ const CONFIG: &str = "REJOIN_CONFIG";
 /// The options alone, as their declaration has them.
 pub(crate) fn options() -> Command {
     Serve::augment_args(Command::new("serve").no_binary_name(true).disable_help_flag(true))
-}
-
-/// The command with the options added to its own arguments.
-pub(crate) fn with_options(command: Command) -> Command {
-    let about = command.get_about().cloned().unwrap_or_default();
-    // A declaration's own text would be taken for the command's.
-    Serve::augment_args(command).about(about).long_about(None)
 }
 
 fn declared() -> Vec<Declared> {
@@ -105,9 +126,9 @@ impl Settings {
         variables: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Self, ConfigError> {
         let mut environment = Environment::read(variables);
-        let file = environment.take(CONFIG).map(PathBuf::from);
+        let by_variable = environment.take(CONFIG).map(PathBuf::from);
         let declared = declared();
-        let mut in_file = match given.config.as_ref().or(file.as_ref()) {
+        let mut in_file = match given.config.as_ref().or(by_variable.as_ref()) {
             Some(path) => file::read(path, &declared)?,
             None => BTreeMap::new(),
         };
