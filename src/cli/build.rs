@@ -23,7 +23,8 @@ fn main() {
     } else {
         None
     };
-    println!("cargo:rustc-env=REJOIN_COMMIT={}", commit.as_deref().unwrap_or(UNKNOWN));
+    // Not by a name in REJOIN_: cargo sets it for what it runs, which would take it for a setting.
+    println!("cargo:rustc-env=BUILD_COMMIT={}", commit.as_deref().unwrap_or(UNKNOWN));
 }
 
 /// Whether the work tree that git finds here is this workspace's, two folders up.

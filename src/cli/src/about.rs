@@ -35,7 +35,7 @@ pub(crate) fn version() -> String {
     format!(
         "rejoin {} (commit {})\ndrivers: epoll; {uring}\nMCP revisions: {}\n",
         env!("CARGO_PKG_VERSION"),
-        env!("REJOIN_COMMIT"),
+        env!("BUILD_COMMIT"),
         revisions.join(", ")
     )
 }

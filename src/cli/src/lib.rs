@@ -68,7 +68,7 @@ pub fn main() -> ExitCode {
     });
     match outcome {
         Ok((Command::Serve(given), matches)) => {
-            let line = matches.subcommand_matches("serve").unwrap_or(&matches);
+            let line = matches.subcommand_matches("serve").expect("what was given to `serve` was read from its own matches");
             serve(&given, line)
         }
         Ok((Command::Completions { shell }, _)) => printed(&about::completions(shell)),

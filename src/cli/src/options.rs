@@ -184,7 +184,10 @@ impl Serve {
             return Err(Conflict { between: &["listen"], why });
         }
         if self.command.first().is_some_and(|program| program.is_empty()) {
-            return Err(Conflict { between: &["command"], why: "the first word of COMMAND is its program, and it is empty".into() });
+            return Err(Conflict {
+                between: &["command"],
+                why: "the first word of COMMAND is its program, and it is empty".into(),
+            });
         }
         if self.command.iter().any(|word| word.as_bytes().contains(&0)) {
             return Err(Conflict { between: &["command"], why: "a word of COMMAND has a NUL, at which it would end".into() });
@@ -296,7 +299,9 @@ mod tests {
             assert_eq!(conflict.between, between);
             assert_eq!(conflict.why.lines().count(), 1);
             for name in conflict.between {
-                assert!(crate::options().get_arguments().any(|option| option.get_long() == Some(name) || option.get_id() == name));
+                assert!(
+                    crate::options().get_arguments().any(|option| option.get_long() == Some(name) || option.get_id() == name)
+                );
             }
         }
         for arguments in [

@@ -15,9 +15,9 @@ use signal_hook::iterator::Signals;
 use crate::embedded::Embedded;
 use crate::gateway::{Gateway, Plant, Running};
 use crate::options::Serve;
-use crate::{key, logging};
 use crate::tokens::Tokens;
 use crate::tools::Executions;
+use crate::{key, logging};
 
 /// Runs until a signal has ended the server. The options make sense together; the warnings are told by the log.
 pub(crate) fn run(options: Serve, warnings: &[String]) -> Result<(), Box<dyn Error>> {

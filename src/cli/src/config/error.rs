@@ -49,14 +49,17 @@ impl fmt::Display for ConfigError {
             Self::UnknownKey { at, key, meant: None } => write!(f, "{at}: unknown key `{key}`"),
             Self::UnknownKey { at, key, meant: Some(meant) } => write!(f, "{at}: unknown key `{key}` (did you mean `{meant}`?)"),
             // A variable names its option itself.
-            Self::BadValue { at: at @ Source::Environment(_), value, why, .. } => write!(f, "{at}: invalid value `{value}`: {why}"),
+            Self::BadValue { at: at @ Source::Environment(_), value, why, .. } => {
+                write!(f, "{at}: invalid value `{value}`: {why}")
+            }
             Self::BadValue { at, name, value, why } => write!(f, "{at}: {name}: invalid value `{value}`: {why}"),
             Self::BadKind { at, name, expected, found } => write!(f, "{at}: {name}: must be {expected}, and is {found}"),
             Self::Uncut { at, why } => write!(f, "{at}: {why}"),
             Self::Conflict { why, sources } => {
                 f.write_str(why)?;
                 // Flags are in plain sight, and nobody gave the defaults.
-                let elsewhere = sources.iter().filter(|(_, source)| matches!(source, Source::File { .. } | Source::Environment(_)));
+                let elsewhere =
+                    sources.iter().filter(|(_, source)| matches!(source, Source::File { .. } | Source::Environment(_)));
                 let elsewhere: Vec<_> = elsewhere.map(|(name, source)| format!("{name} is from {source}")).collect();
                 if elsewhere.is_empty() { Ok(()) } else { write!(f, " ({})", elsewhere.join(", ")) }
             }

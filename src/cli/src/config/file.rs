@@ -38,7 +38,11 @@ fn bytes_of(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Reads what a file has. Of several mistakes the first is told.
-pub(super) fn parse<'a>(file: &Arc<str>, bytes: &[u8], declared: &'a [Declared]) -> Result<BTreeMap<&'a str, Written>, ConfigError> {
+pub(super) fn parse<'a>(
+    file: &Arc<str>,
+    bytes: &[u8],
+    declared: &'a [Declared],
+) -> Result<BTreeMap<&'a str, Written>, ConfigError> {
     let at = |place: Range<usize>| Source::File { file: Arc::clone(file), line: line_of(bytes, place.start) };
     let text = str::from_utf8(bytes).map_err(|error| {
         let place = error.valid_up_to();
@@ -57,8 +61,8 @@ pub(super) fn parse<'a>(file: &Arc<str>, bytes: &[u8], declared: &'a [Declared])
             return Err(ConfigError::UnknownKey { at: at(key.span()), key: key.get_ref().to_string(), meant });
         };
         let mut values = Vec::new();
-        for one in each(option, value).map_err(|bad| bad.of(option, &at))? {
-            let value = scalar(one).map_err(|bad| bad.of(option, &at))?;
+        for one in each(option, value).map_err(|bad| bad.of(option, at))? {
+            let value = scalar(one).map_err(|bad| bad.of(option, at))?;
             option.check(&value).map_err(|refused| ConfigError::not_taken(at(one.span()), option.name(), refused))?;
             values.push(value);
         }

@@ -84,7 +84,10 @@ fn declared() -> Vec<Declared> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Default,
-    File { file: Arc<str>, line: usize },
+    File {
+        file: Arc<str>,
+        line: usize,
+    },
     Environment(String),
     Flag,
     /// What stands behind `--` has no flag.
@@ -155,7 +158,8 @@ impl Settings {
             line.extend(option.as_arguments(&written.values));
         }
         let matches = options().try_get_matches_from(line);
-        let serve = matches.and_then(|matches| Serve::from_arg_matches(&matches)).map_err(|error| ConfigError::together(&error))?;
+        let serve =
+            matches.and_then(|matches| Serve::from_arg_matches(&matches)).map_err(|error| ConfigError::together(&error))?;
         serve.check().map_err(|conflict| {
             let sources = self.all.iter().filter(|(option, _)| conflict.between.contains(&option.name()));
             let sources = sources.map(|(option, written)| (option.name().to_owned(), written.source.clone()));

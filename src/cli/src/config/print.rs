@@ -16,7 +16,8 @@ const MAX_COLUMN: usize = 48;
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<_> = self.all.iter().map(|(option, written)| (line(option, written), one_line(&written.source.to_string()))).collect();
+        let lines: Vec<_> =
+            self.all.iter().map(|(option, written)| (line(option, written), one_line(&written.source.to_string()))).collect();
         let widths = lines.iter().map(|(line, _)| line.chars().count()).filter(|&width| width <= MAX_COLUMN);
         let column = widths.max().unwrap_or_default();
         writeln!(f, "# rejoin {}: flags before environment before file before defaults", env!("CARGO_PKG_VERSION"))?;

@@ -94,7 +94,8 @@ fn the_first_of_several_mistakes_is_told() {
 fn numbers_are_read_in_any_base_and_lists_whole() {
     let found = parsed(b"max-body = 0x1_000\ncommand = [\"a\", 7, \"\"]\nallow-origin = []").expect("right");
     let values: Vec<_> = found.iter().map(|(name, values, _)| (name.as_str(), values.clone())).collect();
-    let expected = [("allow-origin", vec![]), ("command", vec!["a".into(), "7".into(), "".into()]), ("max-body", vec!["4096".into()])];
+    let expected =
+        [("allow-origin", vec![]), ("command", vec!["a".into(), "7".into(), "".into()]), ("max-body", vec!["4096".into()])];
     assert_eq!(values, expected);
 }
 
@@ -153,9 +154,24 @@ fn a_value_that_toml_cannot_say_is_shown_as_a_comment() {
 /// Texts that are often nearly right: keys of ours, values of all kinds, in lines.
 fn nearly_right() -> impl Strategy<Value = String> {
     let names: Vec<String> = declared().iter().map(|option| option.name().to_owned()).chain(["x".into(), "".into()]).collect();
-    let values = ["1", "-1", "true", "\"1s\"", "'1MiB'", "[]", "[\"a\", 'b']", "[1", "{ a = 1 }", "1.5", "1979-05-27", "\"\"\"\na\"\"\"", "0xff"];
+    let values = [
+        "1",
+        "-1",
+        "true",
+        "\"1s\"",
+        "'1MiB'",
+        "[]",
+        "[\"a\", 'b']",
+        "[1",
+        "{ a = 1 }",
+        "1.5",
+        "1979-05-27",
+        "\"\"\"\na\"\"\"",
+        "0xff",
+    ];
     let line = (prop::sample::select(names), prop::sample::select(values.to_vec()), "[ =#\\[\\.\"]{0,2}");
-    prop::collection::vec(line.prop_map(|(name, value, noise)| format!("{name} ={noise} {value}\n")), 0..6).prop_map(|lines| lines.concat())
+    prop::collection::vec(line.prop_map(|(name, value, noise)| format!("{name} ={noise} {value}\n")), 0..6)
+        .prop_map(|lines| lines.concat())
 }
 
 /// A configuration, or an error that names a line of this text.
