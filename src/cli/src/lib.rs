@@ -1,4 +1,4 @@
-//! The command `rejoin` as a library of one function, so that its tests can see its declaration.
+//! The command `rejoin` as a library: what `main` calls, and the declaration of its options, which tests go by.
 //!
 //! Never speaks HTTP or MCP's transport itself: that is the library's.
 
@@ -36,7 +36,7 @@ struct Arguments {
 enum Command {
     /// Serve an MCP server over Streamable HTTP: COMMAND, which speaks stdio, or the embedded one (tools: echo, ticker, broadcast, rotate).
     #[command(after_help = config::HELP)]
-    Serve(Box<Given>),
+    Serve(Given),
     /// Print the completions of a shell, for it to load.
     Completions {
         /// The shell.
@@ -50,7 +50,7 @@ enum Command {
 }
 
 /// The declaration of the command line: whatever lists commands or options lists these.
-pub fn command() -> clap::Command {
+fn command() -> clap::Command {
     Arguments::command()
 }
 

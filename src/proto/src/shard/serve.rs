@@ -160,7 +160,8 @@ impl Shard {
 
     /// The default `retry`, spread by ±20 % so that a herd does not come back at once.
     pub(super) fn spread_retry(&self, retry: Duration, turn: &mut Turn<'_>) -> Duration {
-        let millis = u64::try_from(retry.as_millis()).unwrap_or(u64::MAX);
+        // Half of what can be said leaves room for the spread.
+        let millis = u64::try_from(retry.as_millis()).unwrap_or(u64::MAX).min(u64::MAX / 2);
         let fifth = millis / 5;
         Duration::from_millis(millis - fifth + (turn.random)() % (2 * fifth + 1))
     }
