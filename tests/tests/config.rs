@@ -411,7 +411,7 @@ fn rows_of(page: &str) -> Vec<(String, String)> {
     let table =
         page.lines().skip_while(|line| !line.starts_with("| option | default |")).take_while(|line| line.starts_with('|'));
     let cells = |row: &str| row.split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect::<Vec<_>>();
-    table.skip(2).map(|row| cells(row)).map(|cells| (cells[1].clone(), cells[2].clone())).collect()
+    table.skip(2).map(cells).map(|cells| (cells[1].clone(), cells[2].clone())).collect()
 }
 
 #[test]

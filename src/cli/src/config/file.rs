@@ -21,6 +21,9 @@ use super::{Source, Written, nearest};
 /// The largest file, in bytes. Reason: all options together are a hundred times smaller; a wrong path must not fill the memory.
 const MAX_BYTES: u64 = 1 << 20;
 
+/// The longest piece of a file that is shown as what is wrong, in bytes. Reason: an error is one line.
+const MAX_SHOWN: usize = 64;
+
 /// Reads a file.
 pub(super) fn read<'a>(path: &Path, declared: &'a [Declared]) -> Result<BTreeMap<&'a str, Written>, ConfigError> {
     let file: Arc<str> = path.to_string_lossy().into();
@@ -50,7 +53,10 @@ pub(super) fn parse<'a>(
     })?;
     let table = DeTable::parse(text).map_err(|error| {
         // TOML knows the place of every mistake; the whole text is the place of one that has none.
-        ConfigError::Syntax { at: at(error.span().unwrap_or_default()), why: error.message().to_owned() }
+        let place = error.span().unwrap_or_default();
+        let wrong = text.get(place.clone()).filter(|wrong| (1..=MAX_SHOWN).contains(&wrong.len()) && !wrong.contains('\n'));
+        let wrong = wrong.map(|wrong| format!(": `{wrong}`")).unwrap_or_default();
+        ConfigError::Syntax { at: at(place), why: format!("{}{wrong}", error.message()) }
     })?;
     let mut entries: Vec<_> = table.get_ref().iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);

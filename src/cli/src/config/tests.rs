@@ -60,7 +60,9 @@ fn a_mistake_names_its_line_and_what_was_meant() {
         ("max-sessions = 99999999999999999999", "f:1: max-sessions: "),
         ("max-sessions = -1", "f:1: max-sessions: invalid value `-1`: "),
         ("allow-anonymous = \"yes\"", "f:1: allow-anonymous: invalid value `yes`: must be one of true, false"),
-        ("retry = \"1s\"\nretry = \"1s\"", "f:2: "),
+        ("retry = \"1s\"\nretry = \"2s\"", "f:2: duplicate key: `retry`"),
+        ("retry = 1s", "f:1: "),
+        ("retry = \"1s", "f:1: "),
         ("a = \n", "f:1: "),
     ] {
         let error = parsed(text.as_bytes()).expect_err(text).to_string();
