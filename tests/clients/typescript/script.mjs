@@ -72,7 +72,8 @@ async function drive({ url, roots, steps: script }) {
     }));
     asked(types.ElicitRequestSchema, () => ({ action: 'accept', content: { name: 'Ann', interpretation: 'current' } }));
     try {
-        await client.connect(transport);
+        // A server may take long to start, and its first answer waits for it.
+        await client.connect(transport, { timeout: 120_000 });
         seen.revision = transport.protocolVersion;
         const can = steps(client, seen);
         for (const step of script) {
