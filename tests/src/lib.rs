@@ -12,6 +12,7 @@ pub mod http;
 pub mod matrix;
 pub mod proxy;
 pub mod request;
+pub mod sdk;
 pub mod server;
 pub mod session;
 pub mod sim;

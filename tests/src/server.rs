@@ -74,6 +74,11 @@ impl Rejoin {
         Self::run(&mut flavoured(flavour, options))
     }
 
+    /// The same with these variables in its environment.
+    pub fn start_with_environment(flavour: Flavour, environment: &[(&str, &str)], options: &[&str]) -> Self {
+        Self::run(flavoured(flavour, options).envs(environment.iter().copied()))
+    }
+
     /// Starts the server that this command is.
     pub fn start_by(command: &mut Command) -> Self {
         Self::run(command)
@@ -192,6 +197,19 @@ impl Rejoin {
         let ticks: u64 = fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime");
         let ticks_a_second = rustix::param::clock_ticks_per_second();
         Duration::from_millis(ticks * 1_000 / ticks_a_second)
+    }
+
+    /// Its children, zombies included.
+    pub fn children(&self) -> Vec<u32> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the process lives");
+        let listed = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        let all: String = tasks.flatten().map(listed).collect();
+        all.split_whitespace().map(|id| id.parse().expect("a process id")).collect()
+    }
+
+    /// How many descriptors it has open.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("the process lives").count()
     }
 
     /// Resident memory in KiB, from `/proc`.

@@ -9,6 +9,7 @@ mod embedded;
 mod gateway;
 mod key;
 mod logging;
+mod notify;
 mod options;
 mod serve;
 mod tokens;
