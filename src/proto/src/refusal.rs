@@ -42,6 +42,14 @@ impl Ended {
             Self::Unknown => "unknown",
         }
     }
+
+    /// Whether a session can end for this reason; the others are reasons why an id leads nowhere though no session ended.
+    pub const fn is_an_end(self) -> bool {
+        match self {
+            Self::Expired | Self::Deleted | Self::Closed | Self::Shed | Self::Lineage => true,
+            Self::Restarted | Self::Incarnation | Self::Forgotten | Self::Unknown => false,
+        }
+    }
 }
 
 /// A request refused: nothing of it was executed, no stream was opened.

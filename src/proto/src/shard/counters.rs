@@ -187,7 +187,7 @@ impl<const BUCKETS: usize> Histogram<BUCKETS> {
 }
 
 /// A shard at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// What happened so far.
     pub counters: Counters,
