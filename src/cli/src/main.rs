@@ -2,6 +2,7 @@
 //!
 //! Never speaks HTTP or MCP's transport itself: that is the library's.
 
+mod admin;
 mod embedded;
 mod gateway;
 mod options;

@@ -30,13 +30,18 @@ pub(crate) fn run(options: Serve) -> Result<(), Box<dyn Error>> {
     if tokens.is_some() {
         signals.add_signal(SIGHUP)?;
     }
-    let (path, drain) = (options.path().to_string(), options.drain);
+    let (path, drain, admin) = (options.path().to_string(), options.drain, options.admin);
     let running = options.gateway().map(Plant::start).transpose()?;
     let builder = match tokens.clone() {
         Some(tokens) => options.builder().authorize(tokens),
         None => options.builder(),
     };
     let server = start(builder, running.as_ref())?;
+    if let Some(address) = admin {
+        let plant = running.as_ref().map(|running| Arc::clone(running.plant()));
+        let started = crate::admin::start(address, server.clone(), plant);
+        started.map_err(|error| format!("--admin {address}: {error}"))?;
+    }
     writeln!(stdout(), "rejoin listening on http://{}{path}", server.local_addr())?;
     stdout().flush()?;
     let (ending, plant) = (server.clone(), running.as_ref().map(|running| Arc::clone(running.plant())));
