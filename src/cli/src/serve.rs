@@ -3,7 +3,7 @@
 //! Never decides what the server answers.
 
 use std::error::Error;
-use std::io::{Write, stderr, stdout};
+use std::io::{IsTerminal, Write, stderr, stdout};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -23,7 +23,8 @@ use crate::tools::Executions;
 pub(crate) fn run(options: Serve) -> Result<(), Box<dyn Error>> {
     options.check()?;
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+    // Colours are for people: in a file they stand in the way of whoever searches it.
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(stderr().is_terminal()).with_writer(stderr).init();
     let tokens = options.tokens.as_deref().map(Tokens::read).transpose()?;
     // Before the server starts: a signal that comes at once must not kill it.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
