@@ -101,7 +101,7 @@ impl ServerHandle {
     /// not for a shard's own, which could not answer meanwhile.
     ///
     /// ```
-    /// # use rejoin::{Call, Handler, Json, Reply, RpcError, Server, Session, ShardState};
+    /// # use rejoin::{Call, Handler, Json, Reply, RpcError, Server, Session};
     /// # struct Nobody;
     /// # impl Handler for Nobody {
     /// #     async fn initialize(&self, _: &Session, _: &Json) -> Result<Json, RpcError> { Err(RpcError::internal("nobody")) }
@@ -109,9 +109,9 @@ impl ServerHandle {
     /// # }
     /// let server = Server::builder().shards(2).serve(|| Nobody)?;
     /// for (shard, stats) in server.stats(std::time::Duration::from_secs(1)).iter().enumerate() {
-    ///     match &stats.state {
-    ///         ShardState::Running(now) => println!("shard {shard}: {} sessions", now.kernel.sessions),
-    ///         ShardState::Unresponsive | ShardState::Ended => println!("shard {shard} does not answer"),
+    ///     match stats.state.snapshot() {
+    ///         Some(now) => println!("shard {shard}: {} sessions", now.kernel.sessions),
+    ///         None => println!("shard {shard} does not answer"),
     ///     }
     /// }
     /// # server.shutdown(std::time::Duration::ZERO);

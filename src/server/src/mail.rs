@@ -179,7 +179,7 @@ impl Remote {
         let mut aside = self.aside();
         loop {
             match &aside.snapshot {
-                _ if aside.ended => return ShardState::Ended,
+                Some(snapshot) if aside.ended => return ShardState::Ended(Arc::clone(snapshot)),
                 Some(snapshot) if aside.given > before => return ShardState::Running(Arc::clone(snapshot)),
                 _ => {}
             }
@@ -201,10 +201,10 @@ impl Remote {
         drop(before);
     }
 
-    /// For the shard: it has ended.
-    pub(crate) fn end(&self) {
+    /// For the shard: it has ended, and this is the last.
+    pub(crate) fn end(&self, snapshot: ShardSnapshot) {
         self.aside().ended = true;
-        self.given.notify_all();
+        self.give(snapshot);
     }
 
     /// Messages that wait for the shard.

@@ -2,6 +2,7 @@
 //!
 //! Each scrape asks every shard once. Never keeps a figure of its own: what is exposed is what the shards counted.
 
+use std::collections::BTreeMap;
 use std::fmt::Error;
 use std::time::Duration;
 
@@ -48,7 +49,7 @@ struct Shards(ServerHandle);
 impl Collector for Shards {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let stats = self.0.stats(PATIENCE);
-        let mut page = Page { encoder, shards: running(&stats) };
+        let mut page = Page { encoder, shards: known(&stats) };
         page.shards_themselves(&stats)?;
         page.boundary()?;
         page.calls()?;
@@ -57,13 +58,10 @@ impl Collector for Shards {
     }
 }
 
-/// Each shard that answered, with its number.
-fn running(stats: &[ShardStats]) -> Vec<(usize, &Snapshot)> {
-    let answered = |(shard, stats)| match stats {
-        &ShardStats { state: ShardState::Running(ref snapshot), .. } => Some((shard, &snapshot.kernel)),
-        _ => None,
-    };
-    stats.iter().enumerate().filter_map(answered).collect()
+/// Each shard of which something is known, with its number.
+fn known(stats: &[ShardStats]) -> Vec<(usize, &Snapshot)> {
+    let shards = stats.iter().enumerate();
+    shards.filter_map(|(shard, stats)| Some((shard, &stats.state.snapshot()?.kernel))).collect()
 }
 
 /// One scrape's metrics.
@@ -90,10 +88,9 @@ impl<'a> Page<'a, '_> {
     fn boundary(&mut self) -> Result<(), Error> {
         self.counters("verdicts", "What requests that came back were answered, and refusals of any request.", |shard, say| {
             shard.counters.verdicts.iter().try_for_each(|(kind, &count)| say(&[("kind", kind.as_str())], count))?;
-            shard.counters.refusals.iter().try_for_each(|(kind, &count)| {
-                let shape = kind.example().shape();
-                let status = shape.status.to_string();
-                say(&[("kind", "refused"), ("code", shape.code), ("reason", shape.reason.unwrap_or(&status))], count)
+            refusals(&shard.counters).into_iter().try_for_each(|((code, reason), count)| match reason {
+                Some(reason) => say(&[("kind", "refused"), ("code", code), ("reason", reason)], count),
+                None => say(&[("kind", "refused"), ("code", code)], count),
             })
         })?;
         self.histograms("gap_events", "Events lost in each gap that a resync told.", 1.0, |shard, say| {
@@ -219,6 +216,15 @@ impl<'a> Page<'a, '_> {
             })
         })
     }
+}
+
+/// Refusals by code and reason: kinds that look the same to clients are one.
+fn refusals(counters: &Counters) -> BTreeMap<(&'static str, Option<&'static str>), u64> {
+    counters.refusals.iter().fold(BTreeMap::new(), |mut all, (kind, count)| {
+        let shape = kind.example().shape();
+        *all.entry((shape.code, shape.reason)).or_default() += count;
+        all
+    })
 }
 
 fn overruns(counters: &Counters) -> u64 {

@@ -181,7 +181,7 @@ impl Local {
             }
         }
         monoio::time::sleep(Duration::from_millis(2)).await;
-        self.remote.end();
+        self.remote.end(self.snapshot());
         CURRENT.set(None);
     }
 

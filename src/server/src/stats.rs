@@ -26,8 +26,8 @@ pub enum ShardState {
     Running(Arc<ShardSnapshot>),
     /// It did not answer in time: a handler blocks it, or its driver is stuck.
     Unresponsive,
-    /// It has drained, and runs no more.
-    Ended,
+    /// It has drained, and runs no more; what it counted until then.
+    Ended(Arc<ShardSnapshot>),
 }
 
 /// A shard at one moment.
@@ -41,18 +41,27 @@ pub struct ShardSnapshot {
     pub client_requests: usize,
 }
 
+impl ShardState {
+    /// What the shard counted, where it can be known.
+    pub fn snapshot(&self) -> Option<&ShardSnapshot> {
+        match self {
+            Self::Running(snapshot) | Self::Ended(snapshot) => Some(snapshot),
+            Self::Unresponsive => None,
+        }
+    }
+}
+
 /// For people: a figure a line.
 impl fmt::Display for ShardStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "mailbox      {} waiting", self.mail_waiting)?;
         match &self.state {
-            ShardState::Running(snapshot) => {
+            ShardState::Running(snapshot) | ShardState::Ended(snapshot) => {
                 writeln!(f, "tasks        {}", snapshot.tasks)?;
                 writeln!(f, "requests     {} to clients", snapshot.client_requests)?;
                 snapshot.kernel.fmt(f)
             }
             ShardState::Unresponsive => writeln!(f, "unresponsive: a handler blocks it, or its driver is stuck"),
-            ShardState::Ended => writeln!(f, "ended"),
         }
     }
 }

@@ -84,28 +84,22 @@ impl Pages {
 /// 200, or 503 with every reason why the server wants no new clients.
 fn ready(stats: &[ShardStats]) -> Page {
     let mut reasons = Vec::new();
-    let running: Vec<_> = stats
-        .iter()
-        .filter_map(|stats| match &stats.state {
-            ShardState::Running(snapshot) => Some(&snapshot.kernel),
-            ShardState::Unresponsive | ShardState::Ended => None,
-        })
-        .collect();
-    let ended = stats.iter().any(|stats| matches!(stats.state, ShardState::Ended));
-    if ended || running.iter().any(|shard| shard.draining) {
+    // One that has ended has drained.
+    let known: Vec<_> = stats.iter().filter_map(|stats| stats.state.snapshot()).map(|snapshot| &snapshot.kernel).collect();
+    if known.iter().any(|shard| shard.draining) {
         reasons.push("draining".to_owned());
     }
     for (shard, _) in stats.iter().enumerate().filter(|(_, stats)| matches!(stats.state, ShardState::Unresponsive)) {
         reasons.push(format!("shard {shard} does not answer"));
     }
     // One full shard of several: a session is placed on another.
-    if !running.is_empty() && running.iter().all(|shard| shard.sessions >= shard.sessions_max) {
+    if !known.is_empty() && known.iter().all(|shard| shard.sessions >= shard.sessions_max) {
         reasons.push("shedding: as many sessions as there may be".to_owned());
     }
-    if !running.is_empty() && running.iter().all(|shard| shard.connections >= shard.connections_max) {
+    if !known.is_empty() && known.iter().all(|shard| shard.connections >= shard.connections_max) {
         reasons.push("shedding: as many connections as there may be".to_owned());
     }
-    if running.iter().filter_map(|shard| shard.overloaded).any(|ago| ago < SHED_RECENTLY) {
+    if known.iter().filter_map(|shard| shard.overloaded).any(|ago| ago < SHED_RECENTLY) {
         reasons.push(format!("shedding: there was no room for something within the last {} s", SHED_RECENTLY.as_secs()));
     }
     if reasons.is_empty() {
@@ -149,7 +143,6 @@ mod tests {
         unready(shard(|shard| shard.draining = true), "draining");
         unready(shard(|shard| shard.overloaded = Some(SHED_RECENTLY - Duration::from_millis(1))), "no room");
         unready(ShardStats { state: ShardState::Unresponsive, mail_waiting: 9 }, "shard 1 does not answer");
-        unready(ShardStats { state: ShardState::Ended, mail_waiting: 0 }, "draining");
         let (status, body) = said(&[shard(|shard| (shard.sessions, shard.connections) = (2, 2))]);
         assert!(status == 503 && body.contains("sessions") && body.contains("connections"), "{body}");
     }

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, timeout};
 pub(crate) use counts::register;
 
 use counts::Counts;
-use limits::{END_WITHIN, OUTPUT_AFTER_EXIT, STDERR_LINE, STDERR_LINES, Waiting, backlog};
+use limits::{END_WITHIN, EXIT_FOLLOWS, OUTPUT_AFTER_EXIT, STDERR_LINE, STDERR_LINES, Waiting, backlog};
 use lines::{Line, Lines};
 use process::Process;
 use routes::{Routes, Started};
@@ -248,7 +248,6 @@ async fn live(
         _ = &mut writer => End::ClosedInput,
         () = slow_start(&routes, plant.settings.start_timeout) => End::SlowStart,
     };
-    plant.counts.ended(why).add(1);
     if why == End::Exited {
         // What it said before it exited comes first.
         let _ = timeout(OUTPUT_AFTER_EXIT, &mut reader).await;
@@ -266,6 +265,9 @@ async fn live(
     if !routes.fail_start(error) && why != End::NoLongerNeeded {
         close(routes.session()).await;
     }
+    let exit_follows =
+        matches!(why, End::ClosedOutput | End::ClosedInput) && timeout(EXIT_FOLLOWS, process.exited()).await.is_ok();
+    plant.counts.ended(if exit_follows { End::Exited } else { why }).add(1);
     routes.close();
     let group = process.group();
     let status = process.end().await;
