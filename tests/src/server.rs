@@ -138,6 +138,15 @@ impl Rejoin {
         url.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("the server said {line:?}"))
     }
 
+    /// Where its admin listener is, as its log says.
+    pub fn admin(&self) -> SocketAddr {
+        const SAID: &str = "admin listening address=";
+        assert!(self.logs(SAID), "no admin listener in {}", self.log());
+        let log = self.log();
+        let address = log.split(SAID).nth(1).and_then(|rest| rest.split_whitespace().next());
+        address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("no address in {log}"))
+    }
+
     /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()

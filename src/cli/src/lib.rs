@@ -1,8 +1,9 @@
 //! The command `rejoin` as a library: what `main` calls, and the declaration of its options, which tests go by.
 //!
-//! Never speaks HTTP or MCP's transport itself: that is the library's.
+//! Never speaks MCP's transport itself: that is the library's.
 
 mod about;
+mod admin;
 mod bounds;
 mod config;
 mod embedded;

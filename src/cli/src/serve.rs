@@ -32,7 +32,7 @@ pub(crate) fn run(options: Serve, warnings: &[String]) -> Result<(), Box<dyn Err
     if tokens.is_some() || notify::is_expected() {
         signals.add_signal(SIGHUP)?;
     }
-    let (path, drain) = (options.path().to_string(), options.drain);
+    let (path, drain, admin) = (options.path().to_string(), options.drain, options.admin);
     let running = options.gateway().map(Plant::start).transpose()?;
     let key = options.key_file.as_deref().map(key::read_or_make).transpose()?;
     let mut builder = options.builder();
@@ -43,6 +43,11 @@ pub(crate) fn run(options: Serve, warnings: &[String]) -> Result<(), Box<dyn Err
         builder = builder.key(key);
     }
     let server = start(builder, running.as_ref())?;
+    if let Some(address) = admin {
+        let plant = running.as_ref().map(|running| Arc::clone(running.plant()));
+        let started = crate::admin::start(address, server.clone(), plant);
+        started.map_err(|error| format!("--admin {address}: {error}"))?;
+    }
     let url = format!("http://{}{path}", server.local_addr());
     writeln!(stdout(), "rejoin listening on {url}")?;
     stdout().flush()?;

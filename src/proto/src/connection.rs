@@ -117,6 +117,8 @@ pub struct Serving {
     pub stream: StreamNumber,
     /// The last event handed over.
     pub position: Position,
+    /// The last event that had been issued when the connection was attached: up to here, what is sent is a replay.
+    pub replay_to: Position,
     /// A `resync` right before the next event was handed over.
     pub announced: bool,
     /// A gap was told on this connection.

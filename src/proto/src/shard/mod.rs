@@ -4,6 +4,7 @@
 //! it: `request` (what a client asks), `emit` (what a handler says), `life` (sessions begin, rotate and end; drain), `serve`
 //! (connections on streams) and `reply` (answers as bytes).
 
+pub mod counters;
 mod emit;
 pub mod io;
 mod life;
@@ -24,11 +25,12 @@ use crate::ids::{Boot, CallId, ClientRequestId, ConnId, Incarnation, Key, Princi
 use crate::incarnations::Writer;
 use crate::limits::Limits;
 use crate::mcp::Revision;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, RefusalKind, Room};
 use crate::session::Session;
 use crate::time::Instant;
 use crate::wheel::Wheel;
 
+use counters::{Counters, LogFigures, Snapshot};
 use io::{Close, Command, Input, NotTaken, Output, World};
 
 /// How a shard is set up.
@@ -74,30 +76,6 @@ pub enum ResponsePolicy {
     Json,
 }
 
-/// What happened on a shard since it began. Each counts one kind of event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each name is the whole story")]
-pub struct Counters {
-    pub tails: u64,
-    pub replays: u64,
-    pub resyncs: u64,
-    pub completes: u64,
-    pub refusals: u64,
-    pub overruns: u64,
-    pub takeovers: u64,
-    pub handoffs: u64,
-    pub reposts_joined: u64,
-    pub outcomes_unknown: u64,
-    pub sessions_marked: u64,
-    pub cancels_ignored: u64,
-    pub responses_unmatched: u64,
-    pub notifications_dropped: u64,
-    pub connections_shed: u64,
-    pub calls_begun: u64,
-    pub sessions_begun: u64,
-    pub sessions_ended: u64,
-}
-
 /// What an embedder sees of a session.
 #[derive(Clone, Debug)]
 pub struct SessionView {
@@ -135,6 +113,8 @@ pub struct Shard {
     /// Connections with something to do in this turn: a queue, so that one connection's progress never nests in another's.
     ready: VecDeque<ConnId>,
     counters: Counters,
+    /// When the shard last had no room for something.
+    overloaded: Option<Instant>,
 }
 
 /// What a timer was set for.
@@ -184,6 +164,7 @@ impl Shard {
             wake_at: None,
             ready: VecDeque::new(),
             counters: Counters::default(),
+            overloaded: None,
         }
     }
 
@@ -197,6 +178,7 @@ impl Shard {
         out: &mut Vec<Output>,
     ) {
         let first = out.len();
+        let overloads = self.counters.overloads();
         let answered = matches!(input, Input::Emitted { .. } | Input::Command(Command::Close(_) | Command::Rotate(_)));
         if answered {
             out.push(Output::Took(Ok(())));
@@ -208,11 +190,17 @@ impl Shard {
             turn.out[first] = Output::Took(took);
         }
         self.settle(&mut turn);
+        if self.counters.overloads() != overloads {
+            self.overloaded = Some(now);
+        }
     }
 
     fn take(&mut self, input: Input<'_>, turn: &mut Turn<'_>) -> Result<(), NotTaken> {
         match input {
-            Input::Opened { conn } => self.accept(conn, Connection::new(bytes::Bytes::new(), false, turn.now), turn),
+            Input::Opened { conn } => {
+                self.counters.connections_opened += 1;
+                self.accept(conn, Connection::new(bytes::Bytes::new(), false, turn.now), turn);
+            }
             Input::HandedOver { conn, bytes, placed } => self.accept(conn, Connection::new(bytes, placed, turn.now), turn),
             Input::Received { conn, bytes } => {
                 if let Some(connection) = self.connection(conn) {
@@ -281,7 +269,9 @@ impl Shard {
     fn accept(&mut self, conn: ConnId, connection: Connection, turn: &mut Turn<'_>) {
         if self.open >= self.config.limits.connections || self.drain.is_some_and(|drain| drain != Drain::Waiting) {
             // Nothing is kept of it: the shell writes this and closes.
-            self.counters.connections_shed += 1;
+            let full = self.open >= self.config.limits.connections;
+            self.counters.sheds[if full { Room::Connection } else { Room::Draining }] += 1;
+            self.counters.refusals[RefusalKind::Shed] += 1;
             turn.out.push(Output::Send { conn, slices: vec![reply::too_many_connections()] });
             turn.out.push(Output::Close { conn, how: Close::Clean });
             return;
@@ -428,9 +418,19 @@ impl Shard {
         &self.counters
     }
 
-    /// Bytes of the event log in use, and its budget.
-    pub fn log_usage(&self) -> (usize, usize) {
-        (self.log.used(), self.log.budget())
+    /// The shard as it is at `now`, in constant time.
+    pub fn snapshot(&self, now: Instant) -> Snapshot {
+        Snapshot {
+            counters: self.counters.clone(),
+            sessions: self.alive,
+            sessions_max: self.config.limits.sessions,
+            connections: self.open,
+            connections_max: self.config.limits.connections,
+            timers: self.wheel.len(),
+            log: LogFigures::of(&self.log),
+            draining: self.drain.is_some(),
+            overloaded: self.overloaded.map(|at| now.since(at)),
+        }
     }
 
     // ---- lookups that every part shares ----

@@ -8,7 +8,7 @@ use crate::connection::{Judged, Reply};
 use crate::http::{BodyKind, Head, Method, ResponseHead, Version};
 use crate::ids::{ConnId, Principal};
 use crate::mcp::{self, Id};
-use crate::refusal::{RPC_OUTCOME_UNKNOWN, Refusal};
+use crate::refusal::{RPC_OUTCOME_UNKNOWN, Refusal, Room};
 
 use super::io::World;
 use super::{Config, Shard};
@@ -114,7 +114,7 @@ fn whole(reply: &Reply, answer: &Whole<'_>) -> Bytes {
 
 /// What a connection too many is told before anything of it is read.
 pub(super) fn too_many_connections() -> Bytes {
-    let refusal = Refusal::Shed("The server has too many connections");
+    let refusal = Refusal::Shed(Room::Connection, "The server has too many connections");
     let shape = refusal.shape();
     let fields = [("Retry-After", RETRY_AFTER)];
     let body = refusal_body(refusal, None);
@@ -209,12 +209,15 @@ impl Shard {
 
     /// A refusal: its status, its JSON-RPC error, its verdict.
     pub(super) fn refuse(&mut self, conn: ConnId, refusal: Refusal, challenge: Option<&str>, id: Option<&Id>) {
-        self.counters.refusals += 1;
+        self.counters.refusals[refusal.kind()] += 1;
+        if let Refusal::Shed(room, _) = refusal {
+            self.counters.sheds[room] += 1;
+        }
         let shape = refusal.shape();
         let mut fields = Vec::new();
         match refusal {
             Refusal::MethodNotAllowed => fields.push(("Allow", METHODS)),
-            Refusal::Shed(_) => fields.push(("Retry-After", RETRY_AFTER)),
+            Refusal::Shed(..) => fields.push(("Retry-After", RETRY_AFTER)),
             Refusal::Unauthorized => fields.push(("WWW-Authenticate", challenge.unwrap_or("Bearer"))),
             _ => {}
         }
