@@ -1,0 +1,8 @@
+//! `rejoin storm`: a scripted reconnect storm against any Streamable HTTP server, that knows what must come back.
+//!
+//! Never touches a server that is not on this machine unless it is told that the target is its user's own.
+
+mod library;
+mod script;
+mod truth;
+mod units;
