@@ -6,6 +6,7 @@ mod embedded;
 mod gateway;
 mod options;
 mod serve;
+mod storm;
 mod tokens;
 mod tools;
 
