@@ -30,11 +30,14 @@ struct Arguments {
 enum Command {
     /// Serve an MCP server over Streamable HTTP: COMMAND, which speaks stdio, or the embedded one (tools: echo, ticker, broadcast, rotate).
     Serve(Box<options::Serve>),
+    /// Put a server under a scripted reconnect storm, and hold every stream to what must come back.
+    Storm(Box<storm::Options>),
 }
 
 fn main() -> ExitCode {
-    let Arguments { command: Command::Serve(options) } = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
+    let options = match Arguments::try_parse() {
+        Ok(Arguments { command: Command::Serve(options) }) => options,
+        Ok(Arguments { command: Command::Storm(options) }) => return storm::run(&options),
         Err(error) => return explain(&error),
     };
     match serve::run(*options) {

@@ -101,6 +101,8 @@ struct CallTruth {
     missing: Vec<u32>,
     /// A `resync` was the last item: what follows may leave this many messages out.
     excused: Option<Lost>,
+    /// The last `resync`: its id, and what it said is lost.
+    resync: Option<(u64, Lost)>,
     fate: Fate,
     /// Outcomes told already: one mistake has many consequences.
     told: Vec<Outcome>,
@@ -163,12 +165,19 @@ impl Oracle {
     /// An event stream of the call begins, after this cursor if one was shown. What follows must continue it.
     pub(crate) fn opened(&mut self, cursor: Option<&str>) {
         let Some(call) = &mut self.call else { return };
-        call.excused = None;
+        // Whoever shows the id of a `resync` stands behind the gap that it told.
+        let resync = call.resync.filter(|(id, _)| cursor.map(digest) == Some(*id));
+        call.excused = resync.map(|(_, lost)| lost);
         call.at = match cursor {
             // A cursor that never came is no fault of the server's here: a bad one that is taken is told by whoever showed it.
             Some(cursor) => call.places.get(&digest(cursor)).copied().unwrap_or(call.received.len()),
             None => 0,
         };
+    }
+
+    /// Whether an id is of the newest message that the call's stream has brought.
+    pub(crate) fn is_newest(&self, id: &str) -> bool {
+        self.call.as_ref().is_some_and(|call| call.places.get(&digest(id)) == Some(&call.received.len()))
     }
 
     /// An item came on the call's stream.
@@ -245,6 +254,7 @@ impl CallTruth {
             next_tick: 1,
             missing: Vec::new(),
             excused: None,
+            resync: None,
             fate: Fate::Open,
             told: Vec::new(),
         }
@@ -253,7 +263,9 @@ impl CallTruth {
     fn item(&mut self, item: Item<'_>, old: &HashMap<u64, Box<str>>, findings: &mut Vec<(Outcome, String)>) -> Seen {
         let id = item.id.filter(|id| !id.is_empty());
         if item.event == "resync" {
-            self.excused = Some(message::lost(item.data.unwrap_or_default()).map_or(Lost::Untold, Lost::AtMost));
+            let lost = message::lost(item.data.unwrap_or_default()).map_or(Lost::Untold, Lost::AtMost);
+            self.excused = Some(lost);
+            self.resync = id.map(|id| (digest(id), lost));
             return Seen::Resync;
         }
         let Some(data) = item.data.filter(|data| !data.is_empty()) else {

@@ -170,6 +170,19 @@ fn a_resync_excuses_nothing_behind_the_event_that_follows_it() {
 }
 
 #[test]
+fn a_client_that_is_cut_right_behind_a_resync_stands_behind_the_gap() {
+    for (cursor, found) in [("somewhere", vec![]), ("1", vec![Outcome::SilentGap])] {
+        let mut oracle = oracle();
+        ticks(&mut oracle, [1]);
+        resync(&mut oracle, Some(2));
+        oracle.opened(Some(cursor));
+        ticks(&mut oracle, [4]);
+        answer(&mut oracle);
+        assert_eq!(outcomes(&mut oracle), found, "after {cursor}");
+    }
+}
+
+#[test]
 fn an_event_twice_is_a_duplicate_under_its_own_id_and_under_another() {
     for again in ["2", "2b"] {
         let mut oracle = oracle();
