@@ -38,8 +38,9 @@ pub(super) fn provide(needed: u64) -> Result<(), String> {
              LimitNOFILE= of a service, nofile in limits.conf), or ask for fewer with --sessions"
         ));
     }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: limit.maximum })
-        .map_err(|error| format!("the storm needs {needed} descriptors; ulimit -n {needed} would allow them, raising it here failed: {error}"))
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: limit.maximum }).map_err(|error| {
+        format!("the storm needs {needed} descriptors; ulimit -n {needed} would allow them, raising it here failed: {error}")
+    })
 }
 
 #[cfg(test)]

@@ -37,7 +37,13 @@ pub(super) struct Ran {
 }
 
 /// Runs it. `live` has one for each thread; `phase` is told each phase as it begins.
-pub(super) fn run(storm: &Arc<Storm>, live: Vec<Arc<Live>>, chosen: Chosen, restart: Option<&str>, phase: impl Fn(&str)) -> io::Result<Ran> {
+pub(super) fn run(
+    storm: &Arc<Storm>,
+    live: Vec<Arc<Live>>,
+    chosen: Chosen,
+    restart: Option<&str>,
+    phase: impl Fn(&str),
+) -> io::Result<Ran> {
     let threads = u32::try_from(live.len()).unwrap_or(u32::MAX);
     let mut running = Vec::new();
     for (number, live) in (0..threads).zip(live) {
@@ -66,7 +72,13 @@ pub(super) fn run(storm: &Arc<Storm>, live: Vec<Arc<Live>>, chosen: Chosen, rest
 }
 
 /// Starts one thread, and waits until its runtime is there.
-fn start(storm: Arc<Storm>, live: Arc<Live>, chosen: Chosen, number: u32, threads: u32) -> io::Result<JoinHandle<(Measured, Tally)>> {
+fn start(
+    storm: Arc<Storm>,
+    live: Arc<Live>,
+    chosen: Chosen,
+    number: u32,
+    threads: u32,
+) -> io::Result<JoinHandle<(Measured, Tally)>> {
     let (tell, told) = mpsc::channel();
     let body = move || {
         let mut result = None;
@@ -105,7 +117,12 @@ async fn live_through(storm: Arc<Storm>, live: Arc<Live>, number: u32, threads: 
 }
 
 /// Follows the script's clock: says each phase, and runs the restart command where it is due. Gives what went wrong.
-fn conduct(storm: &Storm, restart: Option<&str>, phase: impl Fn(&str), running: &[JoinHandle<(Measured, Tally)>]) -> Option<String> {
+fn conduct(
+    storm: &Storm,
+    restart: Option<&str>,
+    phase: impl Fn(&str),
+    running: &[JoinHandle<(Measured, Tally)>],
+) -> Option<String> {
     let mut failed = None;
     for placed in timeline::phases(&storm.script) {
         wait_until(storm.at(placed.from), running);

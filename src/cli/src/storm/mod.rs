@@ -96,10 +96,21 @@ fn nonce() -> String {
 fn verdict(script: &Script, ran: &Ran) -> (bool, String) {
     let mut text = String::new();
     let mut passed = true;
-    let _ = writeln!(text, "{:?} in {:?}\nverdicts {:?}\nerrors {:?}", ran.tally, ran.took, ran.measured.verdicts(), ran.measured.errors());
+    let _ = writeln!(
+        text,
+        "{:?} in {:?}\nverdicts {:?}\nerrors {:?}",
+        ran.tally,
+        ran.took,
+        ran.measured.verdicts(),
+        ran.measured.errors()
+    );
     for violation in ran.measured.violations() {
         passed = false;
-        let _ = writeln!(text, "violation {} at {} ms: {}\n{}", violation.name, violation.at_ms, violation.text, violation.transcript);
+        let _ = writeln!(
+            text,
+            "violation {} at {} ms: {}\n{}",
+            violation.name, violation.at_ms, violation.text, violation.transcript
+        );
     }
     for bound in ran.tally.against(&script.least) {
         if bound.reached < bound.stated {

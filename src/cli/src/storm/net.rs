@@ -145,7 +145,9 @@ mod tests {
         let target = SocketAddr::from(([127, 0, 0, 1], 80));
         let sources: std::collections::HashSet<_> = (0..1_000).map(|session| source(target, session)).collect();
         assert_eq!(sources.len(), SOURCES as usize);
-        assert!(sources.iter().all(|source| source.is_some_and(|source| source.ip().is_loopback() && source.ip() != target.ip())));
+        assert!(
+            sources.iter().all(|source| source.is_some_and(|source| source.ip().is_loopback() && source.ip() != target.ip()))
+        );
         assert_eq!(source(SocketAddr::from(([192, 0, 2, 1], 80)), 1), None);
     }
 }

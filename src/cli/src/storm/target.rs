@@ -39,7 +39,8 @@ impl Target {
         if host.is_empty() || host.contains('@') || path.contains(['#', ' ']) {
             return Err(format!("{url} is no URL of the form http://HOST:PORT/PATH"));
         }
-        let with_port = if host.rsplit(']').next().is_some_and(|end| end.contains(':')) { host.to_owned() } else { format!("{host}:80") };
+        let with_port =
+            if host.rsplit(']').next().is_some_and(|end| end.contains(':')) { host.to_owned() } else { format!("{host}:80") };
         let found = with_port.to_socket_addrs().map_err(|error| format!("{host}: {error}"))?.collect::<Vec<_>>();
         // Where a name has several addresses, one that is here is taken.
         let here = found.iter().find(|address| address.ip().to_canonical().is_loopback());
@@ -78,7 +79,8 @@ impl Target {
 
     fn head(&self, method: &str, of: Of<'_>, accept: &str) -> String {
         let Self { host, path, fields, .. } = self;
-        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\nUser-Agent: rejoin-storm\r\n{fields}");
+        let mut head =
+            format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\nUser-Agent: rejoin-storm\r\n{fields}");
         let mut field = |name: &str, value: Option<&str>| {
             if let Some(value) = value {
                 head += &format!("{name}: {value}\r\n");
@@ -120,7 +122,14 @@ mod tests {
 
     #[test]
     fn what_is_no_http_url_is_refused() {
-        for wrong in ["https://127.0.0.1/mcp", "127.0.0.1:80", "http://", "http://u:p@127.0.0.1/", "http://127.0.0.1/a b", "http://127.0.0.1:x/"] {
+        for wrong in [
+            "https://127.0.0.1/mcp",
+            "127.0.0.1:80",
+            "http://",
+            "http://u:p@127.0.0.1/",
+            "http://127.0.0.1/a b",
+            "http://127.0.0.1:x/",
+        ] {
             assert!(Target::new(wrong, &[], false).is_err(), "{wrong}");
         }
     }
@@ -131,12 +140,17 @@ mod tests {
         let target = Target::new("http://127.0.0.1:8931/mcp", &fields, false).expect("a target");
         let of = Of { session: Some("s"), revision: Some("2025-11-25"), cursor: Some("c") };
         let get = String::from_utf8(target.get(of)).expect("ASCII");
-        for line in ["GET /mcp HTTP/1.1", "Host: 127.0.0.1:8931", "Authorization: Bearer t", "Mcp-Session-Id: s", "Last-Event-ID: c"] {
+        for line in
+            ["GET /mcp HTTP/1.1", "Host: 127.0.0.1:8931", "Authorization: Bearer t", "Mcp-Session-Id: s", "Last-Event-ID: c"]
+        {
             assert!(get.split("\r\n").any(|found| found == line), "no {line} in {get}");
         }
         assert!(get.ends_with("\r\n\r\n"));
         let post = String::from_utf8(target.post(Of::default(), "{}")).expect("ASCII");
-        assert!(post.contains("\r\nContent-Length: 2\r\n") && post.ends_with("\r\n\r\n{}") && !post.contains("Mcp-Session"), "{post}");
+        assert!(
+            post.contains("\r\nContent-Length: 2\r\n") && post.ends_with("\r\n\r\n{}") && !post.contains("Mcp-Session"),
+            "{post}"
+        );
     }
 
     #[test]

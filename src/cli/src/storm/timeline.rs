@@ -192,7 +192,9 @@ mod tests {
     fn a_share_is_met_whatever_the_seed() {
         let script = script(&(phase("ramp", 1, "") + &phase("cut", 10, "share = \"30%\"\ntimes = 2")));
         for seed in 0..20 {
-            let cut = (0..1_000).filter_map(|session| schedule(&script, seed, session)).filter(|schedule| !schedule.troubles.is_empty());
+            let cut = (0..1_000)
+                .filter_map(|session| schedule(&script, seed, session))
+                .filter(|schedule| !schedule.troubles.is_empty());
             let cut = cut.count();
             assert!((298..=302).contains(&cut), "{cut} of 1000 with seed {seed}");
         }
@@ -237,8 +239,11 @@ mod tests {
     #[test]
     fn a_forged_phase_gives_each_cut_a_cursor_of_the_list() {
         let script = script(&(phase("ramp", 1, "") + &phase("forge", 8, "times = 8\ncursors = [\"stale\", \"garbage\"]")));
-        let troubles: Vec<_> = (0..50).filter_map(|session| schedule(&script, 3, session)).flat_map(|schedule| schedule.troubles).collect();
-        let count = |wanted| troubles.iter().filter(|trouble| matches!(trouble.what, What::Cut { forgery, .. } if forgery == wanted)).count();
+        let troubles: Vec<_> =
+            (0..50).filter_map(|session| schedule(&script, 3, session)).flat_map(|schedule| schedule.troubles).collect();
+        let count = |wanted| {
+            troubles.iter().filter(|trouble| matches!(trouble.what, What::Cut { forgery, .. } if forgery == wanted)).count()
+        };
         assert!(count(Some(Forgery::Stale)) > 100 && count(Some(Forgery::Garbage)) > 100);
         assert_eq!(count(None), 0);
     }

@@ -222,7 +222,8 @@ fn read_head(response: &httparse::Response<'_, '_>) -> Result<(Head, Option<Fram
     let status = response.code.unwrap_or(0);
     let connection = field("connection").unwrap_or_default().to_ascii_lowercase();
     let chunked = field("transfer-encoding").is_some_and(|coding| coding.to_ascii_lowercase().contains("chunked"));
-    let length = field("content-length").map(|length| length.parse::<u64>().map_err(|_| BadAnswer(format!("Content-Length: {length}"))));
+    let length =
+        field("content-length").map(|length| length.parse::<u64>().map_err(|_| BadAnswer(format!("Content-Length: {length}"))));
     // RFC 9112, section 6.3: how long a body is.
     let framing = match length.transpose()? {
         _ if status < 200 || status == 204 || status == 304 => Some(Framing::None),
@@ -267,7 +268,8 @@ mod tests {
         Ok(said)
     }
 
-    const TWO: &[u8] = b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
+    const TWO: &[u8] =
+        b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
         Transfer-Encoding: chunked\r\n\r\n1b\r\nid: 7\nretry: 50\ndata: a\n\n:\n\n\r\n0\r\n\r\n";
 
     #[test]

@@ -162,7 +162,9 @@ impl Client {
         let body = json!({ "jsonrpc": "2.0", "id": "initialize", "method": "initialize", "params": params }).to_string();
         let request = self.thread.storm.target.post(Of::default(), &body);
         let (ended, answer) = self.exchange(&request, Purpose::Plain, began).await;
-        let Some(head) = answer.head.filter(|head| head.status == 200 && !matches!(ended, Ended::Cut | Ended::Over)) else { return false };
+        let Some(head) = answer.head.filter(|head| head.status == 200 && !matches!(ended, Ended::Cut | Ended::Over)) else {
+            return false;
+        };
         let message: Value = serde_json::from_slice(&answer.message).unwrap_or_default();
         let Some(revision) = message["result"]["protocolVersion"].as_str() else {
             let bad = if message.get("error").is_some() { ErrorKind::CallFailed } else { ErrorKind::BadAnswer };
