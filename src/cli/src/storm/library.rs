@@ -60,7 +60,7 @@ mod tests {
             for (count, stated) in least.named().into_iter().take(4) {
                 assert!(stated.is_some(), "{name} says nothing of {count}");
             }
-            assert!(least.resumes > Some(0), "{name} is no reconnect storm");
+            assert!(least.resumes > Some(0) || least.lost > Some(0), "{name} is no reconnect storm");
         }
     }
 
