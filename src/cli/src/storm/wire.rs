@@ -85,11 +85,6 @@ impl Answers {
         Self { unread: Vec::new(), place: Place::Head }
     }
 
-    /// Whether an answer has begun that is not over.
-    pub(crate) fn within_answer(&self) -> bool {
-        matches!(self.place, Place::Body { .. }) || !self.unread.is_empty()
-    }
-
     /// Reads the next bytes.
     pub(crate) fn push(&mut self, bytes: &[u8], each: &mut dyn FnMut(Heard<'_>)) -> Result<(), BadAnswer> {
         // A fragment inside a body, by far the commonest, is not copied.

@@ -56,7 +56,7 @@ impl Client {
                 let mut bytes = own.as_bytes().to_vec();
                 let at = self.rng.usize(..bytes.len());
                 bytes[at] = match bytes[at] {
-                    b'0'..b'9' | b'a'..b'z' | b'A'..b'Z' => bytes[at] + 1,
+                    b'0'..=b'8' | b'a'..=b'y' | b'A'..=b'Y' => bytes[at] + 1,
                     b'9' => b'0',
                     _ => b'a',
                 };

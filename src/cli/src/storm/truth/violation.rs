@@ -33,8 +33,6 @@ pub(crate) enum Outcome {
     Unanswered,
     /// A cursor that the session never had was taken.
     BadCursorTaken,
-    /// Our client's own check found a lineage that does not continue its cursor.
-    ContinuityViolated,
 }
 
 impl Outcome {
@@ -52,7 +50,6 @@ impl Outcome {
             Self::Hang => "hang",
             Self::Unanswered => "unanswered",
             Self::BadCursorTaken => "bad_cursor_taken",
-            Self::ContinuityViolated => "continuity_violated",
         }
     }
 }
