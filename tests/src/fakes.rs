@@ -62,6 +62,7 @@ struct Shared {
     said: Condvar,
     executions: Mutex<HashMap<String, u64>>,
     next: AtomicU64,
+    requests: AtomicU64,
     over: AtomicBool,
 }
 
@@ -93,6 +94,7 @@ impl Fake {
             said: Condvar::new(),
             executions: Mutex::default(),
             next: AtomicU64::new(1),
+            requests: AtomicU64::new(0),
             over: AtomicBool::new(false),
         });
         let serving = Arc::clone(&shared);
@@ -106,6 +108,11 @@ impl Fake {
             }
         });
         Self { address, shared, acceptor: Some(acceptor) }
+    }
+
+    /// Requests that came so far.
+    pub fn requests(&self) -> u64 {
+        self.shared.requests.load(Ordering::Relaxed)
     }
 }
 
@@ -165,6 +172,7 @@ impl Shared {
         let Ok(mut out) = stream.try_clone() else { return };
         let mut reader = BufReader::new(stream);
         while let Some(request) = read_request(&mut reader) {
+            self.requests.fetch_add(1, Ordering::Relaxed);
             if self.answer(&mut out, &request).is_none() || self.over.load(Ordering::Relaxed) {
                 return;
             }

@@ -219,20 +219,6 @@ fn a_target_on_another_machine_is_refused() {
 }
 
 #[test]
-fn a_bad_script_names_its_line() {
-    let folder = std::env::temp_dir().join(format!("rejoin-storm-bad-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
-    let file = folder.join("bad.toml");
-    let text = fs::read_to_string(SMALL).expect("the small script");
-    let bad = text.replace("how = \"mixed\"", "how = \"gently\"");
-    let line = bad.lines().position(|line| line.contains("gently")).expect("the line") + 1;
-    fs::write(&file, bad).expect("a script");
-    let file = file.to_str().expect("UTF-8");
-    is_refused(&["--script", file, "http://127.0.0.1:9/mcp"], &format!("{file}:{line}:"));
-    let _ = fs::remove_dir_all(folder);
-}
-
-#[test]
 fn what_cannot_run_says_why() {
     let url = "http://127.0.0.1:9/mcp";
     is_refused(&["--script", "no-such-storm", url], "no-such-storm");
@@ -254,19 +240,76 @@ fn the_library_is_listed_and_is_the_folder() {
     }
 }
 
+/// The small script with a change, as a file that is gone with this value.
+struct Changed(PathBuf);
+
+impl Changed {
+    fn new(name: &str, from: &str, to: &str) -> Self {
+        let text = fs::read_to_string(SMALL).expect("the small script");
+        assert!(text.contains(from), "no {from} in {SMALL}");
+        let file = std::env::temp_dir().join(format!("rejoin-storm-{}-{name}.toml", std::process::id()));
+        fs::write(&file, text.replace(from, to)).expect("a script");
+        Self(file)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("UTF-8")
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_bad_script_names_its_line() {
+    let bad = Changed::new("bad", "how = \"mixed\"", "how = \"gently\"");
+    let text = fs::read_to_string(&bad.0).expect("the script");
+    let line = text.lines().position(|line| line.contains("gently")).expect("the line") + 1;
+    is_refused(&["--script", bad.path(), "http://127.0.0.1:9/mcp"], &format!("{}:{line}:", bad.path()));
+}
+
 #[test]
 fn too_little_of_what_a_script_states_fails_the_run() {
-    let folder = std::env::temp_dir().join(format!("rejoin-storm-least-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
-    let file = folder.join("much.toml");
-    let text = fs::read_to_string(SMALL).expect("the small script");
-    fs::write(&file, text.replace("cuts = 50", "cuts = 50000")).expect("a script");
+    let much = Changed::new("least", "cuts = 50", "cuts = 50000");
     let fake = Fake::start(Fault::None);
-    let output = storm(&["--script", file.to_str().expect("UTF-8"), &format!("http://{}/mcp", fake.address)]);
+    let output = storm(&["--script", much.path(), &format!("http://{}/mcp", fake.address)]);
     let said = said(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("cuts") && said.contains("50000"), "{said}");
-    let _ = fs::remove_dir_all(folder);
+}
+
+#[test]
+fn too_much_of_what_a_script_states_fails_the_run() {
+    let little = Changed::new("most", "[most]\nlost = 0", "[most]\nanswers = 1");
+    let fake = Fake::start(Fault::None);
+    let output = storm(&["--script", little.path(), &format!("http://{}/mcp", fake.address)]);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("too many answers"), "{said}");
+}
+
+#[test]
+fn a_run_stops_at_its_bound_of_requests() {
+    let bounded = Changed::new("bound", "settle = \"4s\"", "settle = \"4s\"\nrequests = 40");
+    let fake = Fake::start(Fault::None);
+    let output = storm(&["--script", bounded.path(), &format!("http://{}/mcp", fake.address)]);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("at most 40 requests") && said.contains("bound of 40 requests was reached"), "{said}");
+    assert_eq!(fake.requests(), 40);
+}
+
+#[test]
+fn too_few_descriptors_say_how_many_to_ask_for() {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -n 64 && exec \"$0\" storm --script herd http://127.0.0.1:9/mcp"]).arg(binary());
+    let output = shell.stdin(Stdio::null()).output().expect("a shell");
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("10064") && said.contains("ulimit"), "{said}");
 }
 
 #[test]

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use rejoin::shell::{self, Chosen};
 
 use super::client::Client;
+use super::counts::Tally;
 use super::measure::{Live, Measured, Recorder, thread_cpu_time};
 use super::script::Kind;
-use super::tally::Tally;
 use super::thread::{Storm, Thread};
 use super::timeline;
 
@@ -58,10 +58,7 @@ pub(super) fn run(
         };
         total = Some(match total.take() {
             None => (measured, tally),
-            Some((all, mut counts)) => {
-                counts.add(&tally);
-                (all.merge(measured), counts)
-            }
+            Some((all, counts)) => (all.merge(measured), counts.plus(&tally)),
         });
     }
     let (measured, tally) = total.ok_or_else(|| io::Error::other("every thread of the storm panicked"))?;

@@ -3,6 +3,7 @@
 //! Never touches a server that is not on this machine unless it is told that the target is its user's own.
 
 mod client;
+mod counts;
 mod descriptors;
 mod engine;
 mod library;
@@ -10,7 +11,6 @@ mod measure;
 mod net;
 mod options;
 mod script;
-mod tally;
 mod target;
 mod thread;
 mod timeline;

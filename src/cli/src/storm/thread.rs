@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
+use super::counts::Tally;
 use super::measure::{Recorder, Violation as Recorded};
 use super::script::Script;
-use super::tally::Tally;
 use super::target::Target;
 use super::truth::Violation;
 

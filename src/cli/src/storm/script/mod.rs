@@ -4,7 +4,6 @@
 
 mod read;
 
-use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use serde_json::{Map, Value};
 
 pub(crate) use read::BadScript;
 
+use super::counts::Stated;
 use super::units::Share;
 
 /// A whole script, checked.
@@ -36,9 +36,9 @@ pub(crate) struct Script {
     /// Requests of the whole run; the one after it is not sent, and the run fails.
     pub(crate) requests: u64,
     /// What the run must at least have seen.
-    pub(crate) least: Counts,
+    pub(crate) least: Stated,
     /// What it may at most have seen.
-    pub(crate) most: Counts,
+    pub(crate) most: Stated,
 }
 
 /// What a session calls.
@@ -161,74 +161,6 @@ pub(crate) enum Forgery {
     Stale,
 }
 
-/// What a run counts, and a script bounds. Each is for the script's own number of sessions, and scales with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// Connections that the script cut.
-    pub(crate) cuts: Option<u64>,
-    /// GETs with a cursor.
-    pub(crate) resumes: Option<u64>,
-    /// Resumed streams that brought what was missed.
-    pub(crate) replays: Option<u64>,
-    /// Gaps that the server told (`resync`).
-    pub(crate) resyncs: Option<u64>,
-    /// Sessions that the server said are gone.
-    pub(crate) lost: Option<u64>,
-    /// Bad cursors that were refused.
-    pub(crate) refusals: Option<u64>,
-    /// Calls that got their result.
-    pub(crate) answers: Option<u64>,
-    /// Calls that the server said it does not know the outcome of, or that were lost with their session.
-    pub(crate) unknown: Option<u64>,
-}
-
-impl Counts {
-    /// Its parts with their names, as scripts and reports have them.
-    pub(crate) fn named(&self) -> [(&'static str, Option<u64>); 8] {
-        [
-            ("cuts", self.cuts),
-            ("resumes", self.resumes),
-            ("replays", self.replays),
-            ("resyncs", self.resyncs),
-            ("lost", self.lost),
-            ("refusals", self.refusals),
-            ("answers", self.answers),
-            ("unknown", self.unknown),
-        ]
-    }
-
-    fn scaled(self, of: u64, to: u64, round_up: bool) -> Self {
-        let scale = |count: Option<u64>| {
-            count.map(|count| {
-                let product = u128::from(count) * u128::from(to);
-                let part = if round_up { product.div_ceil(u128::from(of)) } else { product / u128::from(of) };
-                u64::try_from(part).unwrap_or(u64::MAX)
-            })
-        };
-        Self {
-            cuts: scale(self.cuts),
-            resumes: scale(self.resumes),
-            replays: scale(self.replays),
-            resyncs: scale(self.resyncs),
-            lost: scale(self.lost),
-            refusals: scale(self.refusals),
-            answers: scale(self.answers),
-            unknown: scale(self.unknown),
-        }
-    }
-}
-
-impl fmt::Display for How {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Rst => "a reset",
-            Self::Fin => "a FIN",
-            Self::Silence => "silence",
-            Self::Mixed => "a cut",
-        })
-    }
-}
-
 impl Script {
     /// Reads a script; `from` is what messages call it.
     pub(crate) fn parse(from: &str, text: &str) -> Result<Self, BadScript> {
@@ -244,9 +176,8 @@ impl Script {
 
     /// The same script for another number of sessions: what it states scales with them.
     pub(crate) fn with_sessions(mut self, sessions: u32) -> Self {
-        let (of, to) = (u64::from(self.sessions), u64::from(sessions));
-        self.least = self.least.scaled(of, to, false);
-        self.most = self.most.scaled(of, to, true);
+        self.least = self.least.scaled(self.sessions, sessions, false);
+        self.most = self.most.scaled(self.sessions, sessions, true);
         self.sessions = sessions;
         self
     }

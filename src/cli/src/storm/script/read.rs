@@ -13,7 +13,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use toml::Spanned;
 
-use super::{Back, Call, Counts, Cut, Forgery, How, Kind, Phase, Script, Ticker, Tool};
+use super::{Back, Call, Cut, Forgery, How, Kind, Phase, Script, Ticker, Tool};
+use crate::storm::counts::Stated;
 use crate::storm::units::{Share, Size, Time};
 
 /// Most sessions of a script. Reason: more than any one machine's ports and descriptors hold.
@@ -81,9 +82,9 @@ struct RawScript {
     settle: Option<Spanned<Time>>,
     requests: Option<Spanned<u64>>,
     #[serde(default)]
-    least: RawCounts,
+    least: Stated,
     #[serde(default)]
-    most: RawCounts,
+    most: Stated,
 }
 
 #[derive(Deserialize)]
@@ -169,26 +170,6 @@ struct RawPhase {
     cursors: Option<Spanned<Vec<ForgeryName>>>,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawCounts {
-    cuts: Option<u64>,
-    resumes: Option<u64>,
-    replays: Option<u64>,
-    resyncs: Option<u64>,
-    lost: Option<u64>,
-    refusals: Option<u64>,
-    answers: Option<u64>,
-    unknown: Option<u64>,
-}
-
-impl From<RawCounts> for Counts {
-    fn from(raw: RawCounts) -> Self {
-        let RawCounts { cuts, resumes, replays, resyncs, lost, refusals, answers, unknown } = raw;
-        Self { cuts, resumes, replays, resyncs, lost, refusals, answers, unknown }
-    }
-}
-
 /// Reads and checks a whole script.
 pub(super) fn script(from: &str, text: &str) -> Result<Script, BadScript> {
     let raw: RawScript = toml::from_str(text).map_err(|error| bad(from, text, error.span(), error.message()))?;
@@ -246,8 +227,8 @@ fn check(from: &str, text: &str, raw: RawScript) -> Result<Script, Wrong> {
             .map(|requests| between(requests, 1, u64::MAX, "requests"))
             .transpose()?
             .unwrap_or(REQUESTS),
-        least: raw.least.into(),
-        most: raw.most.into(),
+        least: raw.least,
+        most: raw.most,
     })
 }
 
