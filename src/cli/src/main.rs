@@ -30,14 +30,20 @@ struct Arguments {
 enum Command {
     /// Serve an MCP server over Streamable HTTP: COMMAND, which speaks stdio, or the embedded one (tools: echo, ticker, broadcast, rotate).
     Serve(Box<options::Serve>),
+    /// Read what reconnect storms came to.
+    Storm(storm::Storm),
 }
 
 fn main() -> ExitCode {
-    let Arguments { command: Command::Serve(options) } = match Arguments::try_parse() {
+    let Arguments { command } = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return explain(&error),
     };
-    match serve::run(*options) {
+    let outcome = match command {
+        Command::Serve(options) => serve::run(*options).map_err(|error| error.to_string()),
+        Command::Storm(storm) => storm::run(&storm),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rejoin: {error}");
