@@ -10,6 +10,8 @@ mod library;
 mod measure;
 mod net;
 mod options;
+mod report;
+mod results;
 mod script;
 mod target;
 mod thread;
@@ -18,17 +20,19 @@ mod truth;
 mod units;
 mod wire;
 
-use std::fmt::Write as _;
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use counts::Bound;
 use engine::Ran;
-use measure::Live;
+use measure::{Live, millis};
 pub(crate) use options::Storm as Options;
 use rejoin::Driver;
+use report::progress::{Progress, Wished};
+use results::{Minimum, Pacing, Phase, Results, Run};
 use script::Script;
 use thread::Storm;
 
@@ -37,7 +41,7 @@ const FAILED: u8 = 1;
 /// The exit code of a run that could not be made.
 const NOT_RUN: u8 = 2;
 
-/// Runs the storm that the options ask for.
+/// Runs the storm that the options ask for, or reads one that is over.
 pub(crate) fn run(options: &Options) -> ExitCode {
     match prepare_and_run(options) {
         Ok(true) => ExitCode::SUCCESS,
@@ -50,6 +54,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 fn prepare_and_run(options: &Options) -> Result<bool, String> {
+    if let Some(read) = options.reading.run(&options.outputs) {
+        return read.map(|()| true);
+    }
     if options.list {
         let list = library::list().map_err(|error| error.to_string())?;
         stdout().write_all(list.as_bytes()).map_err(|error| error.to_string())?;
@@ -57,11 +64,13 @@ fn prepare_and_run(options: &Options) -> Result<bool, String> {
     }
     let script = options.script()?;
     let target = options.target()?;
+    options.outputs.prepare()?;
     descriptors::provide(descriptors::needed(&script))?;
     let chosen = rejoin::shell::choose(Driver::Auto).map_err(|error| error.to_string())?;
     let seed = options.seed();
     let live = Live::group(options.threads());
     eprintln!("{}", announcement(&script, seed, live.len()));
+    let started = SystemTime::now();
     let storm = Arc::new(Storm {
         requests_left: AtomicU64::new(script.requests),
         bounded: AtomicBool::new(false),
@@ -71,10 +80,18 @@ fn prepare_and_run(options: &Options) -> Result<bool, String> {
         target,
         seed,
     });
-    let ran = engine::run(&storm, live, chosen, options.restart_command.as_deref(), |_| {}).map_err(|error| error.to_string())?;
-    let (passed, verdict) = verdict(&storm.script, &ran);
-    stdout().write_all(verdict.as_bytes()).map_err(|error| error.to_string())?;
-    Ok(passed)
+    let progress = Progress::start(live.clone(), storm.origin, Some(storm.script.length()), Wished::of(options.quiet));
+    let threads = u32::try_from(live.len()).unwrap_or(u32::MAX);
+    let ran = engine::run(&storm, live, chosen, options.restart_command.as_deref(), |name| progress.phase(name));
+    progress.finish();
+    let ran = ran.map_err(|error| error.to_string())?;
+    let results = results(&storm, &ran, threads, started);
+    options.outputs.write(&results)?;
+    let complaints = complaints(&storm.script, &ran);
+    for complaint in &complaints {
+        eprintln!("rejoin: {complaint}");
+    }
+    Ok(results.passed && complaints.is_empty())
 }
 
 /// What is about to happen, and its bounds.
@@ -92,44 +109,50 @@ fn nonce() -> String {
     format!("{:x}{:x}", now.as_micros(), std::process::id())
 }
 
-/// Holds a run against what its script states.
-fn verdict(script: &Script, ran: &Ran) -> (bool, String) {
-    let mut text = String::new();
-    let mut passed = true;
-    let _ = writeln!(
-        text,
-        "{:?} in {:?}\nverdicts {:?}\nerrors {:?}",
-        ran.tally,
-        ran.took,
-        ran.measured.verdicts(),
-        ran.measured.errors()
-    );
-    for violation in ran.measured.violations() {
-        passed = false;
-        let _ = writeln!(
-            text,
-            "violation {} at {} ms: {}\n{}",
-            violation.name, violation.at_ms, violation.text, violation.transcript
-        );
+/// What the run came to, for reports.
+fn results(storm: &Storm, ran: &Ran, threads: u32, started: SystemTime) -> Results {
+    let script = &storm.script;
+    let phase =
+        |name: &str, from: Duration, to: Duration| Phase { name: name.into(), start_ms: millis(from), end_ms: millis(to) };
+    let mut phases: Vec<_> =
+        timeline::phases(script).map(|placed| phase(&placed.phase.name, placed.from, placed.to.min(ran.took))).collect();
+    if ran.took > script.length() {
+        phases.push(phase("settling", script.length(), ran.took));
     }
-    for bound in ran.tally.against(&script.least) {
-        if bound.reached < bound.stated {
-            passed = false;
-            let _ = writeln!(text, "too few {}: {}, of at least {}", bound.name, bound.reached, bound.stated);
-        }
+    // Counts are far below what a float holds exactly.
+    let minimum = |Bound { name, stated, reached }: Bound| Minimum {
+        name: name.into(),
+        wanted: stated as f64,
+        reached: reached as f64,
+        unit: String::new(),
+    };
+    let run = Run {
+        target: storm.target.url.clone(),
+        script_name: script.name.clone(),
+        script_text: script.text.clone(),
+        seed: storm.seed,
+        threads,
+        sessions: script.sessions.into(),
+        // Cuts and returns follow the script's clock, calls the answers before them.
+        pacing: Pacing::Mixed,
+        started,
+        duration: ran.took,
+        phases,
+        minimums: ran.tally.against(&script.least).into_iter().map(minimum).collect(),
+    };
+    Results::new(run, &ran.measured)
+}
+
+/// What is wrong with a run, beside its violations.
+fn complaints(script: &Script, ran: &Ran) -> Vec<String> {
+    let few = ran.tally.against(&script.least).into_iter().filter(|bound| bound.reached < bound.stated);
+    let many = ran.tally.against(&script.most).into_iter().filter(|bound| bound.reached > bound.stated);
+    let few = few.map(|Bound { name, stated, reached }| format!("too few {name}: {reached}, of at least {stated}"));
+    let many = many.map(|Bound { name, stated, reached }| format!("too many {name}: {reached}, of at most {stated}"));
+    let mut complaints: Vec<_> = few.chain(many).collect();
+    if let Some(needs) = script.needs.as_ref().filter(|_| !complaints.is_empty()) {
+        complaints.push(format!("the script {} needs {needs}", script.name));
     }
-    for bound in ran.tally.against(&script.most) {
-        if bound.reached > bound.stated {
-            passed = false;
-            let _ = writeln!(text, "too many {}: {}, of at most {}", bound.name, bound.reached, bound.stated);
-        }
-    }
-    if !passed && let Some(needs) = &script.needs {
-        let _ = writeln!(text, "the script needs {needs}");
-    }
-    if let Some(failed) = &ran.failed {
-        passed = false;
-        let _ = writeln!(text, "{failed}");
-    }
-    (passed, text)
+    complaints.extend(ran.failed.clone());
+    complaints
 }

@@ -10,6 +10,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use super::library;
+use super::report::{Outputs, Reading};
 use super::script::Script;
 use super::target::{self, Target};
 
@@ -17,10 +18,10 @@ use super::target::{self, Target};
 #[derive(Debug, Args)]
 pub(crate) struct Storm {
     /// The server's endpoint: http://HOST:PORT/PATH.
-    #[arg(value_name = "URL", required_unless_present_any = ["list"])]
+    #[arg(value_name = "URL", required_unless_present_any = ["list", "compare", "from"])]
     url: Option<String>,
     /// What happens: a script of ours by its name (see --list), or a file.
-    #[arg(long, value_name = "NAME|FILE", required_unless_present_any = ["list"])]
+    #[arg(long, value_name = "NAME|FILE", required_unless_present_any = ["list", "compare", "from"])]
     script: Option<String>,
     /// List the scripts that come with rejoin.
     #[arg(long)]
@@ -55,6 +56,13 @@ pub(crate) struct Storm {
     /// The target is not on this machine, and is yours to storm.
     #[arg(long)]
     i_own_this_target: bool,
+    /// Say nothing while it runs.
+    #[arg(long)]
+    pub(super) quiet: bool,
+    #[command(flatten)]
+    pub(super) outputs: Outputs,
+    #[command(flatten)]
+    pub(super) reading: Reading,
 }
 
 /// A factor that leaves something of a time.

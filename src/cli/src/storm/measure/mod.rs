@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use latency::{HIGHEST, Latency};
 pub(crate) use live::{Live, Snapshot};
-pub(crate) use series::{Bucket, Gauge, Series};
-pub(crate) use tally::{KIND_BYTES_MAX, KINDS_MAX, Tally};
+pub(crate) use series::{BUCKETS_MAX, Bucket, Gauge, Series};
+pub(crate) use tally::Tally;
 
 /// Violations that a thread keeps with their transcripts; the rest is counted. Reason: a broken server violates at every answer.
 const VIOLATIONS_OF_A_THREAD: usize = 16;
@@ -153,6 +153,7 @@ pub(crate) enum ErrorKind {
 
 impl ErrorKind {
     /// All of them.
+    #[cfg(test)]
     pub(crate) const ALL: [Self; 10] = [
         Self::ConnectRefused,
         Self::ConnectTimeout,

@@ -3,11 +3,11 @@
 //! Never grows past a bound, and never keeps a character that a terminal would act on.
 
 /// Kinds told apart; any further one counts as [`OTHER`]. Reason: the words come from the server.
-pub(crate) const KINDS_MAX: usize = 64;
+const KINDS_MAX: usize = 64;
 /// Bytes of a kind; the rest of a longer word is left out.
-pub(crate) const KIND_BYTES_MAX: usize = 64;
+const KIND_BYTES_MAX: usize = 64;
 /// The kind of all that came after [`KINDS_MAX`] others.
-pub(crate) const OTHER: &str = "other";
+const OTHER: &str = "other";
 
 /// Counts by kind, in the order in which the kinds came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -122,6 +122,15 @@ enum Lost {
     Untold,
 }
 
+impl Lost {
+    fn and(self, more: Self) -> Self {
+        match (self, more) {
+            (Self::AtMost(one), Self::AtMost(other)) => Self::AtMost(one.saturating_add(other)),
+            _ => Self::Untold,
+        }
+    }
+}
+
 fn digest(value: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
@@ -264,6 +273,8 @@ impl CallTruth {
         let id = item.id.filter(|id| !id.is_empty());
         if item.event == "resync" {
             let lost = message::lost(item.data.unwrap_or_default()).map_or(Lost::Untold, Lost::AtMost);
+            // Behind a `resync` that nothing followed, this one goes on from where that one stands.
+            let lost = self.excused.map_or(lost, |before| before.and(lost));
             self.excused = Some(lost);
             self.resync = id.map(|id| (digest(id), lost));
             return Seen::Resync;

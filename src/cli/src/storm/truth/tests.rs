@@ -52,8 +52,12 @@ fn open(oracle: &mut Oracle, id: &str) {
 }
 
 fn resync(oracle: &mut Oracle, lost: Option<u64>) {
+    resync_at(oracle, "somewhere", lost);
+}
+
+fn resync_at(oracle: &mut Oracle, id: &str, lost: Option<u64>) {
     let data = json!({"lost": lost, "reason": "evicted"}).to_string();
-    assert_eq!(oracle.item(0, Item { event: "resync", id: Some("somewhere"), data: Some(&data) }), Seen::Resync);
+    assert_eq!(oracle.item(0, Item { event: "resync", id: Some(id), data: Some(&data) }), Seen::Resync);
 }
 
 fn outcomes(oracle: &mut Oracle) -> Vec<Outcome> {
@@ -179,6 +183,22 @@ fn a_client_that_is_cut_right_behind_a_resync_stands_behind_the_gap() {
         ticks(&mut oracle, [4]);
         answer(&mut oracle);
         assert_eq!(outcomes(&mut oracle), found, "after {cursor}");
+    }
+}
+
+#[test]
+fn one_gap_may_be_told_by_several_resyncs_each_behind_the_one_before() {
+    for (second, found) in [(1, vec![]), (0, vec![Outcome::SilentGap])] {
+        let mut oracle = oracle();
+        ticks(&mut oracle, [1]);
+        oracle.opened(Some("1"));
+        resync_at(&mut oracle, "2", Some(1));
+        oracle.opened(Some("2"));
+        resync_at(&mut oracle, "3", Some(second));
+        oracle.opened(Some("3"));
+        ticks(&mut oracle, [4]);
+        answer(&mut oracle);
+        assert_eq!(outcomes(&mut oracle), found, "1 and {second}");
     }
 }
 
