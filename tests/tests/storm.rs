@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rejoin_tests::fakes::{Fake, Fault};
 use rejoin_tests::matrix::Flavour;
 use rejoin_tests::server::{Rejoin, binary};
+use serde_json::{Value, json};
 
 const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/storms/small.toml");
 
@@ -316,9 +317,26 @@ fn too_few_descriptors_say_how_many_to_ask_for() {
 fn any_tool_of_any_server_can_be_stormed() {
     let server = Rejoin::start(Flavour::PLAIN, &[]);
     let url = format!("http://{}/mcp", server.address);
-    let output = storm(&["--script", SMALL, "--tool", "echo", "--args", r#"{"text":"hello"}"#, &url]);
-    let said = said(&output);
-    assert!(matches!(output.status.code(), Some(0 | 1)) && !said.contains("violation "), "{said}");
+    let options = ["--script", SMALL, "--tool", "echo", "--args", r#"{"text":"hello"}"#, "--format", "json", "--quiet", &url];
+    let output = storm(&options);
+    let results: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", said(&output)));
+    assert_eq!(results["violations_by_name"], json!({}), "{results}");
+    assert!(results["latencies"]["call"].is_object() && results["totals"]["calls"].as_u64() > Some(100), "{results}");
+}
+
+#[test]
+fn one_seed_cuts_the_same_connections() {
+    let fake = Fake::start(Fault::None);
+    let url = format!("http://{}/mcp", fake.address);
+    let cuts = |seed: &str| {
+        let output = storm(&["--script", SMALL, "--seed", seed, "--format", "json", "--quiet", &url]);
+        let results: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", said(&output)));
+        assert_eq!(results["seed"].to_string(), seed);
+        results["totals"]["cuts"].as_u64().expect("a number")
+    };
+    // A cut between two calls of a connection that is closed just then is none.
+    let (one, again) = (cuts("11"), cuts("11"));
+    assert!(one.abs_diff(again) <= 6 && one > 50, "{one} and {again}");
 }
 
 #[test]

@@ -85,13 +85,14 @@ fn prepare_and_run(options: &Options) -> Result<bool, String> {
     let ran = engine::run(&storm, live, chosen, options.restart_command.as_deref(), |name| progress.phase(name));
     progress.finish();
     let ran = ran.map_err(|error| error.to_string())?;
-    let results = results(&storm, &ran, threads, started);
-    options.outputs.write(&results)?;
     let complaints = complaints(&storm.script, &ran);
+    let mut results = results(&storm, &ran, threads, started);
+    results.passed &= complaints.is_empty();
+    options.outputs.write(&results)?;
     for complaint in &complaints {
         eprintln!("rejoin: {complaint}");
     }
-    Ok(results.passed && complaints.is_empty())
+    Ok(results.passed)
 }
 
 /// What is about to happen, and its bounds.

@@ -14,7 +14,7 @@ pub(super) const GOOD: Style = AnsiColor::Green.on_default().bold();
 pub(super) const DOUBTFUL: Style = AnsiColor::Yellow.on_default().bold();
 pub(super) const STRONG: Style = Style::new().bold();
 pub(super) const DIM: Style = Style::new().dimmed();
-/// Lines of a transcript in the summary; the whole of it is in the other reports.
+/// Last lines of a transcript in the summary; the whole of it is in the other reports.
 const TRANSCRIPT_LINES: usize = 12;
 /// Violations in the summary.
 const VIOLATIONS_SHOWN: usize = 3;
@@ -44,12 +44,13 @@ fn violations(out: &mut dyn Write, results: &Results) -> io::Result<()> {
         let (at, name, text) = (moment(violation.at_ms), on_a_line(&violation.name), on_a_line(&violation.text));
         writeln!(out, "\n{BAD}{name}{BAD:#} at {at}: {text}")?;
         let transcript = printable(&violation.transcript);
-        for line in transcript.lines().take(TRANSCRIPT_LINES) {
-            writeln!(out, "  {DIM}|{DIM:#} {line}")?;
+        // What broke the promise is the last line.
+        let before = transcript.lines().count().saturating_sub(TRANSCRIPT_LINES);
+        if before > 0 {
+            writeln!(out, "  {DIM}| {before} lines before{DIM:#}")?;
         }
-        let rest = transcript.lines().count().saturating_sub(TRANSCRIPT_LINES);
-        if rest > 0 {
-            writeln!(out, "  {DIM}| and {rest} lines more{DIM:#}")?;
+        for line in transcript.lines().skip(before) {
+            writeln!(out, "  {DIM}|{DIM:#} {line}")?;
         }
     }
     writeln!(out)
@@ -182,6 +183,15 @@ mod tests {
         let text = plain(&Results::new(run(), &measured(true)));
         assert!(text.starts_with("2 violations\n  2 gap\n"), "{text}");
         assert!(text.contains("| GET /mcp") && text.trim_end().ends_with("failed"));
+    }
+
+    #[test]
+    fn a_long_transcript_is_shown_from_its_end_where_the_broken_promise_is() {
+        let mut results = Results::new(run(), &measured(true));
+        results.violations[0].transcript = (1..=TRANSCRIPT_LINES + 3).map(|line| format!("line {line}\n")).collect();
+        let text = plain(&results);
+        assert!(text.contains("| 3 lines before") && text.contains(&format!("line {}\n", TRANSCRIPT_LINES + 3)), "{text}");
+        assert!(!text.contains("line 3\n"), "{text}");
     }
 
     #[test]
