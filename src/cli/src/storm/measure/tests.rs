@@ -1,5 +1,6 @@
 //! What recorders say, alone and together.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use super::*;
@@ -61,13 +62,17 @@ fn counts_stand_in_the_bucket_of_their_moment_and_in_the_total() {
     recorder.events(t0, 3);
     recorder.events(t0 + ms(250), 4);
     recorder.bytes_in(t0 + ms(500), 7);
+    recorder.bytes_out(t0 + ms(500), 9);
     // Late: counts for the latest bucket.
     recorder.cut(t0);
     let measured = recorder.finish(t0 + ms(999));
     let events: Vec<_> = measured.series().buckets().iter().map(|bucket| bucket.flows.events).collect();
     assert_eq!(events, [3, 4, 0, 0]);
     assert_eq!(measured.series().buckets()[2].flows.cuts, 1);
-    assert_eq!((measured.flows().events, measured.flows().bytes_in, measured.flows().cuts), (7, 7, 1));
+    assert_eq!(
+        (measured.flows().events, measured.flows().bytes_in, measured.flows().bytes_out, measured.flows().cuts),
+        (7, 7, 9, 1)
+    );
     assert_eq!(measured.series().end(), ms(999));
 }
 
@@ -229,8 +234,9 @@ fn progress_sees_what_threads_do_and_the_slowest_since_it_looked() {
     recorders[0].disconnected(origin);
     recorders[0].disconnected(origin);
     recorders[0].disconnected(origin);
+    recorders[0].session_ended(origin);
     let snapshot = Snapshot::take(&live);
-    assert_eq!((snapshot.connections, snapshot.slowest), (0, Duration::ZERO));
+    assert_eq!((snapshot.connections, snapshot.sessions, snapshot.slowest), (0, 1, Duration::ZERO));
 }
 
 #[test]

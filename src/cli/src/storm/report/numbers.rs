@@ -61,6 +61,11 @@ pub(super) fn bytes(bytes: u64) -> String {
     ByteSize::b(bytes).to_string()
 }
 
+/// So many bytes in a second.
+pub(super) fn bytes_rate(per_second: f64) -> String {
+    format!("{}/s", bytes(per_second as u64))
+}
+
 /// How much of it there is now for each one before: `1.25×`.
 pub(super) fn ratio(before: f64, after: f64) -> Option<f64> {
     (before > 0.0).then(|| after / before)

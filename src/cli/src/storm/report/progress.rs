@@ -171,6 +171,12 @@ mod tests {
     }
 
     #[test]
+    fn whoever_wishes_quiet_gets_it_whatever_stderr_is() {
+        assert_eq!(Wished::of(true), Wished::Silent);
+        assert_ne!(Wished::of(false), Wished::Silent);
+    }
+
+    #[test]
     fn both_templates_are_sound() {
         for total in [None, Some(Duration::from_secs(1))] {
             assert!(bar(total, Wished::Live).is_some());

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::numbers::{bytes, count, latency, moment, number, on_a_line, printable, rate};
+use super::numbers::{bytes, bytes_rate, count, latency, moment, number, on_a_line, printable, rate};
 use crate::storm::results::{Distribution, Results};
 
 pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
@@ -122,25 +122,17 @@ fn row(out: &mut dyn Write, name: &str, distribution: &Distribution) -> io::Resu
 }
 
 fn totals(out: &mut dyn Write, results: &Results) -> io::Result<()> {
-    let (totals, series) = (&results.totals, &results.series);
+    let series = &results.series;
     writeln!(out, "\n{STRONG}{:<24} {:>12} {:>12} {:>12}{STRONG:#}", "", "total", "mean", "peak")?;
-    let counted = [
-        ("connects", totals.connects, &series.connects),
-        ("cuts", totals.cuts, &series.cuts),
-        ("resumes", totals.resumes, &series.resumes),
-        ("calls", totals.calls, &series.calls),
-        ("events", totals.events, &series.events),
-    ];
-    for (name, total, column) in counted {
+    for (name, total, column) in results.counted() {
         let (mean, peak) = (rate(total as f64 / results.seconds()), rate(series.peak_rate(column)));
         writeln!(out, "{name:<24} {:>12} {mean:>12} {peak:>12}", count(total))?;
     }
-    for (name, total, column) in [("read", totals.bytes_in, &series.bytes_in), ("written", totals.bytes_out, &series.bytes_out)] {
+    for (name, total, column) in results.moved() {
         let (mean, peak) = (total as f64 / results.seconds(), series.peak_rate(column));
-        let per_second = |bytes_: f64| format!("{}/s", bytes(bytes_ as u64));
-        writeln!(out, "{name:<24} {:>12} {:>12} {:>12}", bytes(total), per_second(mean), per_second(peak))?;
+        writeln!(out, "{name:<24} {:>12} {:>12} {:>12}", bytes(total), bytes_rate(mean), bytes_rate(peak))?;
     }
-    for (name, most) in [("connections at once", results.peak_connections), ("sessions at once", results.peak_sessions)] {
+    for (name, most) in results.peaks() {
         writeln!(out, "{name:<24} {:>12} {:>12} {:>12}", "", "", count(most))?;
     }
     Ok(())

@@ -228,6 +228,29 @@ impl Results {
         Metric::ALL.iter().filter_map(|metric| Some((metric.name(), self.latencies.get(metric.name())?)))
     }
 
+    /// What was counted over time: its name, how many, and how many in each bucket.
+    pub(crate) fn counted(&self) -> [(&'static str, u64, &[u64]); 5] {
+        let (totals, series) = (&self.totals, &self.series);
+        [
+            ("connects", totals.connects, &series.connects),
+            ("cuts", totals.cuts, &series.cuts),
+            ("resumes", totals.resumes, &series.resumes),
+            ("calls", totals.calls, &series.calls),
+            ("events", totals.events, &series.events),
+        ]
+    }
+
+    /// The same of bytes.
+    pub(crate) fn moved(&self) -> [(&'static str, u64, &[u64]); 2] {
+        let (totals, series) = (&self.totals, &self.series);
+        [("read", totals.bytes_in, &series.bytes_in), ("written", totals.bytes_out, &series.bytes_out)]
+    }
+
+    /// The most at once, of what has a level.
+    pub(crate) const fn peaks(&self) -> [(&'static str, u64); 2] {
+        [("connections at once", self.peak_connections), ("sessions at once", self.peak_sessions)]
+    }
+
     /// How long the run took, in seconds; never zero, so that it can be divided by.
     pub(crate) fn seconds(&self) -> f64 {
         Duration::from_millis(self.duration_ms.max(1)).as_secs_f64()

@@ -6,7 +6,7 @@ mod plots;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::numbers::{bytes, count, latency, moment, number, printable, rate};
+use super::numbers::{bytes, bytes_rate, count, latency, moment, number, printable, rate};
 use crate::storm::results::{Distribution, Results};
 
 const STYLE: &str = include_str!("style.css");
@@ -166,36 +166,27 @@ fn latencies(results: &Results) -> Markup {
 }
 
 fn totals(results: &Results) -> Markup {
-    let (totals, series) = (&results.totals, &results.series);
-    let counted = [
-        ("connects", totals.connects, &series.connects),
-        ("cuts", totals.cuts, &series.cuts),
-        ("resumes", totals.resumes, &series.resumes),
-        ("calls", totals.calls, &series.calls),
-        ("events", totals.events, &series.events),
-    ];
-    let moved = [("read", totals.bytes_in, &series.bytes_in), ("written", totals.bytes_out, &series.bytes_out)];
-    let per_second = |amount: f64| format!("{}/s", bytes(amount as u64));
+    let series = &results.series;
     html! {
         section {
             h2 { "Totals" }
             div.table { table {
                 thead { tr { th {} th.number { "total" } th.number { "mean" } th.number { "peak" } } }
                 tbody {
-                    @for (name, total, column) in counted {
+                    @for (name, total, column) in results.counted() {
                         tr {
                             th { (name) } td.number { (count(total)) }
                             td.number { (rate(total as f64 / results.seconds())) } td.number { (rate(series.peak_rate(column))) }
                         }
                     }
-                    @for (name, total, column) in moved {
+                    @for (name, total, column) in results.moved() {
                         tr {
                             th { (name) } td.number { (bytes(total)) }
-                            td.number { (per_second(total as f64 / results.seconds())) }
-                            td.number { (per_second(series.peak_rate(column))) }
+                            td.number { (bytes_rate(total as f64 / results.seconds())) }
+                            td.number { (bytes_rate(series.peak_rate(column))) }
                         }
                     }
-                    @for (name, most) in [("connections at once", results.peak_connections), ("sessions at once", results.peak_sessions)] {
+                    @for (name, most) in results.peaks() {
                         tr { th { (name) } td {} td {} td.number { (count(most)) } }
                     }
                 }

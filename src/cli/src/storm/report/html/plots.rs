@@ -78,12 +78,12 @@ pub(super) fn all(results: &Results) -> Result<Vec<Plot>, String> {
     let mut plots = Vec::new();
     plots.extend(connections(results)?);
     plots.extend(kinds(results, "Verdicts over time", "In a second, by kind.", &results.series.verdicts)?);
+    plots.extend(percentiles(results)?);
     for (name, _) in results.latencies() {
         if let Some(spreads) = results.series.latencies.get(name) {
             plots.extend(latency_over_time(results, name, spreads)?);
         }
     }
-    plots.extend(percentiles(results)?);
     plots.extend(throughput(results)?);
     plots.extend(kinds(results, "Errors over time", "In a second, by kind.", &results.series.errors)?);
     Ok(plots)
@@ -99,11 +99,16 @@ fn connections(results: &Results) -> Result<Option<Plot>, String> {
         Line { name: name.into(), points: points.collect() }
     };
     let lines = vec![
-        line("connections, at each moment's end", &series.connections.last),
-        line("connections, at least", &series.connections.low),
+        line("connections", &series.connections.last),
+        line("connections, lowest since the point before", &series.connections.low),
         line("sessions", &series.sessions.last),
     ];
-    over_time(results, "Connections over time", "Between two points there were no fewer than \u{201c}at least\u{201d}.", lines)
+    over_time(
+        results,
+        "Connections over time",
+        "The lowest is a bound: with several threads there may have been more, never fewer.",
+        lines,
+    )
 }
 
 fn kinds(
@@ -150,9 +155,9 @@ fn latency_over_time(results: &Results, name: &str, spreads: &Spreads) -> Result
         Line { name: name.into(), points: points.collect() }
     };
     let lines = vec![line("p50", &spreads.p50_us), line("p99", &spreads.p99_us), line("max", &spreads.max_us)];
-    let Some((low, high)) = range(&lines) else { return Ok(None) };
+    let Some((low, high)) = decades(&lines) else { return Ok(None) };
     let plot = Canvas { phases: &results.phases, x: (0.0, end(results)), lines: &lines };
-    let svg = plot.draw((low / 1.5..high * 1.5).log_scale(), (low / 1.5, high * 1.5), seconds, |us| latency(*us as u64))?;
+    let svg = plot.draw((low..high).log_scale(), (low, high), seconds, |us| latency(*us as u64))?;
     let note = "By when it ended, without what the correction of a closed loop adds. The scale is logarithmic.";
     Ok(Some(Plot { title: format!("{name} over time"), note, svg, legend: legend(lines) }))
 }
@@ -167,11 +172,11 @@ fn percentiles(results: &Results) -> Result<Option<Plot>, String> {
         });
         lines.push(Line { name: name.into(), points: points.collect() });
     }
-    let Some((low, high)) = range(&lines) else { return Ok(None) };
+    let Some((low, high)) = decades(&lines) else { return Ok(None) };
     let right = lines.iter().flat_map(|line| &line.points).flatten().fold(1.0, |right: f64, (x, _)| right.max(*x));
     let plot = Canvas { phases: &[], x: (0.0, right), lines: &lines };
     let mark = |x: &f64| MARKS.iter().find(|(at, _)| (at - x).abs() < 1e-6).map_or_else(String::new, |(_, name)| (*name).into());
-    let svg = plot.draw((low / 1.5..high * 1.5).log_scale(), (low / 1.5, high * 1.5), mark, |us| latency(*us as u64))?;
+    let svg = plot.draw((low..high).log_scale(), (low, high), mark, |us| latency(*us as u64))?;
     let note = "Corrected for coordinated omission. Both scales are logarithmic: each mark to the right is ten times as rare.";
     Ok(Some(Plot { title: "Percentiles".into(), note, svg, legend: legend(lines) }))
 }
@@ -202,6 +207,13 @@ fn range(lines: &[Line]) -> Option<(f64, f64)> {
         None => Some((y, y)),
         Some((low, high)) => Some((low.min(y), high.max(y))),
     })
+}
+
+/// The powers of ten around all values: only those have labels on a logarithmic axis.
+fn decades(lines: &[Line]) -> Option<(f64, f64)> {
+    let (low, high) = range(lines)?;
+    let low = low.log10().floor();
+    Some((10f64.powf(low), 10f64.powf(high.log10().ceil().max(low + 1.0))))
 }
 
 fn legend(lines: Vec<Line>) -> Vec<(&'static str, String)> {
@@ -271,7 +283,8 @@ impl Canvas<'_> {
             .x_label_formatter(&x_label)
             .y_label_formatter(&y_label)
             .draw()?;
-        for (line, (_, colour)) in self.lines.iter().zip(LINE) {
+        // The first line matters most, so it is drawn above the others.
+        for (line, (_, colour)) in self.lines.iter().zip(LINE).rev() {
             for run in line.points.split(Option::is_none) {
                 let points: Vec<_> = run.iter().flatten().copied().collect();
                 if let [alone] = points[..] {
