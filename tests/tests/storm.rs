@@ -57,13 +57,13 @@ macro_rules! on_1_and_2_shards {
 }
 
 on_1_and_2_shards! {
-    herd: "herd", [], ["--sessions", "150", "--time-scale", "0.1"];
-    partition: "partition", [], ["--sessions", "150", "--time-scale", "0.12"];
-    flap: "flap", [], ["--sessions", "100", "--time-scale", "0.12"];
-    forgery: "forgery", [], ["--sessions", "60", "--time-scale", "0.5"];
+    herd: "herd", [], ["--sessions", "50", "--time-scale", "0.15"];
+    partition: "partition", [], ["--sessions", "50", "--time-scale", "0.15"];
+    flap: "flap", [], ["--sessions", "50", "--time-scale", "0.15"];
+    forgery: "forgery", [], ["--sessions", "50"];
     slow_readers: "slow-readers", ["--stream-events", "32"], ["--sessions", "6"];
-    lapse: "lapse", ["--event-ttl", "1s", "--session-ttl", "4s"], ["--sessions", "40"];
-    soak: "soak", [], ["--sessions", "30", "--time-scale", "0.008"];
+    lapse: "lapse", ["--event-ttl", "1s", "--session-ttl", "4s"], ["--sessions", "30"];
+    soak: "soak", [], ["--sessions", "20", "--time-scale", "0.01"];
 }
 
 /// A server that a shell command restarts, at the same port; it is ended with the test, by its own number.
@@ -301,6 +301,18 @@ fn a_run_stops_at_its_bound_of_requests() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("at most 40 requests") && said.contains("bound of 40 requests was reached"), "{said}");
     assert_eq!(fake.requests(), 40);
+}
+
+#[test]
+fn calls_that_only_needed_longer_are_no_violation_and_no_pass() {
+    let short = Changed::new("short", "settle = \"4s\"", "settle = \"100ms\"");
+    let long = fs::read_to_string(&short.0).expect("the script").replace("ticks = 8", "ticks = 400");
+    fs::write(&short.0, long).expect("a script");
+    let fake = Fake::start(Fault::None);
+    let output = storm(&["--script", short.path(), &format!("http://{}/mcp", fake.address)]);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("8 calls were still going on") && !said.contains("violation"), "{said}");
 }
 
 #[test]

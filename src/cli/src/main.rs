@@ -1,6 +1,6 @@
-//! The command `rejoin`: an MCP server whose clients can come back.
+//! The command `rejoin`: an MCP server whose clients can come back, and a storm of clients that do.
 //!
-//! Never speaks HTTP or MCP's transport itself: that is the library's.
+//! Never serves HTTP or MCP's transport itself: that is the library's.
 
 mod embedded;
 mod gateway;

@@ -65,6 +65,15 @@ pub(super) fn run(
     if storm.bounded.load(Ordering::Relaxed) {
         failed = Some(format!("the bound of {} requests was reached: raise `requests` in the script", storm.script.requests));
     }
+    match storm.under_way.load(Ordering::Relaxed) {
+        0 => {}
+        calls => {
+            let settle = storm.script.settle;
+            failed.get_or_insert(format!(
+                "{calls} calls were still going on {settle:?} after the last phase: give them more to `settle`"
+            ));
+        }
+    }
     Ok(Ran { measured, tally, took: storm.origin.elapsed(), failed })
 }
 

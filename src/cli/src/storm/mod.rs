@@ -74,6 +74,7 @@ fn prepare_and_run(options: &Options) -> Result<bool, String> {
     let storm = Arc::new(Storm {
         requests_left: AtomicU64::new(script.requests),
         bounded: AtomicBool::new(false),
+        under_way: AtomicU64::new(0),
         nonce: nonce(),
         origin: Instant::now(),
         script,

@@ -38,6 +38,8 @@ pub(crate) struct Storm {
     pub(crate) requests_left: AtomicU64,
     /// Whether a request was not sent because of that.
     pub(crate) bounded: AtomicBool,
+    /// Calls whose events still came when the run was over.
+    pub(crate) under_way: AtomicU64,
 }
 
 impl Storm {

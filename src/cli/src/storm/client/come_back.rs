@@ -2,13 +2,14 @@
 //!
 //! Never takes silence for an answer.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::exchange::{Answer, Ended, Purpose};
+use super::exchange::{Answer, Ended, Purpose, due_within};
 use super::{Client, Over};
-use crate::storm::script::{Call, Tool};
+use crate::storm::script::Call;
 use crate::storm::timeline;
 use crate::storm::truth::{Fate, Outcome};
 
@@ -44,8 +45,7 @@ impl Client {
             }
             if ended == Ended::Whole && answer.events == 0 {
                 empty += 1;
-                let interval = if let Tool::Ticker(ticker) = &call.tool { ticker.interval } else { call.patience };
-                if empty >= EMPTY_ENDS && last_event.elapsed() > interval + call.patience {
+                if empty >= EMPTY_ENDS && last_event.elapsed() > due_within(call) {
                     let text = "the stream ends again and again with nothing, and the result does not come".to_owned();
                     self.tell(Outcome::LostResult, text);
                     return Over::Done;
@@ -141,8 +141,14 @@ impl Client {
         Some(self.rest(at).await)
     }
 
-    /// The run is over, and the call has no answer.
+    /// The run is over, and the call has no answer. Where events of it still came, the run was too short for it, and that is all.
     fn unanswered(&mut self) -> Over {
+        let storm = &self.thread.storm;
+        let call = timeline::call_at(&storm.script, storm.script.length());
+        if self.heard.elapsed() < due_within(call) {
+            storm.under_way.fetch_add(1, Ordering::Relaxed);
+            return Over::Stopped;
+        }
         if let Some((id, Fate::Open)) = self.oracle.fate() {
             let text = format!("call {id} had no answer when the run ended");
             self.tell(Outcome::Unanswered, text);

@@ -175,10 +175,7 @@ impl Client {
         match purpose {
             Purpose::Plain => ANSWER,
             Purpose::Call { .. } if self.oracle.fate().is_some_and(|(_, fate)| fate != Fate::Open) => LINGER,
-            Purpose::Call { call, .. } => {
-                let interval = if let Tool::Ticker(ticker) = &call.tool { ticker.interval } else { Duration::ZERO };
-                interval + call.patience
-            }
+            Purpose::Call { call, .. } => due_within(call),
         }
     }
 
@@ -286,6 +283,7 @@ impl Client {
         }
         answer.events += 1;
         answer.last = Some(now);
+        self.heard = now;
         self.thread.record(|recorder| recorder.events(now, 1));
         let due = if let (Seen::Tick(number), Tool::Ticker(ticker)) = (seen, &call.tool) {
             let earlier = ticker.interval * number;
@@ -326,6 +324,12 @@ impl Client {
             self.past.push_back(before);
         }
     }
+}
+
+/// How long a connected client waits for the next event of a call.
+pub(super) fn due_within(call: &Call) -> Duration {
+    let interval = if let Tool::Ticker(ticker) = &call.tool { ticker.interval } else { Duration::ZERO };
+    interval + call.patience
 }
 
 /// Bytes that a slow reader takes at once.

@@ -71,6 +71,8 @@ pub(super) struct Client {
     anchor: Option<Instant>,
     /// When the present stream was attached.
     attached: Instant,
+    /// When the call's stream last said something.
+    heard: Instant,
     /// Whether the present stream was come back to.
     resumed: bool,
     /// Whether the call was refused, or never sent: it did not run.
@@ -115,6 +117,7 @@ impl Client {
             past: VecDeque::new(),
             anchor: None,
             attached,
+            heard: attached,
             resumed: false,
             refused: false,
             slow_reader,
@@ -204,7 +207,7 @@ impl Client {
         self.calls += 1;
         let (sent, body) = self.request(call);
         self.oracle.call(self.thread.ms(began), sent);
-        (self.cursor, self.anchor) = (None, None);
+        (self.cursor, self.anchor, self.heard) = (None, None, began);
         self.past.clear();
         let request = self.thread.storm.target.post(self.of(None), &body);
         self.thread.record(|recorder| recorder.call(began));
