@@ -265,7 +265,7 @@ mod tests {
 
     const TWO: &[u8] =
         b"HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
-        Transfer-Encoding: chunked\r\n\r\n1b\r\nid: 7\nretry: 50\ndata: a\n\n:\n\n\r\n0\r\n\r\n";
+        Transfer-Encoding: chunked\r\n\r\n1c\r\nid: 7\nretry: 50\ndata: a\n\n:\n\n\r\n0\r\n\r\n";
 
     #[test]
     fn answers_read_alike_in_any_fragmentation() {

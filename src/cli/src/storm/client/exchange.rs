@@ -17,6 +17,8 @@ use crate::storm::script::{Call, Forgery, Tool};
 const LINGER: Duration = Duration::from_millis(500);
 /// A slow reader's pause between two reads.
 const SLOW_STEP: Duration = Duration::from_millis(50);
+/// Requests to come back in a row that are not answered at all, before the server is said to hang.
+const UNHEARD: u32 = 3;
 /// Reads of one connection before the thread's others have their turn.
 const READS_PER_TURN: usize = 8;
 
@@ -134,7 +136,7 @@ impl Client {
                 return Ended::Over;
             }
             if now >= patience {
-                return self.late(purpose);
+                return self.late(purpose, answer);
             }
             let wake = self.trouble_at().map_or(over, |at| at.min(over)).min(patience);
             if reads >= READS_PER_TURN {
@@ -180,8 +182,15 @@ impl Client {
     }
 
     /// Nothing came for too long: a hang, unless the call has its answer.
-    fn late(&mut self, purpose: Purpose<'_>) -> Ended {
+    fn late(&mut self, purpose: Purpose<'_>, answer: &Answer) -> Ended {
         self.thread.record(|recorder| recorder.error(Instant::now(), ErrorKind::Timeout));
+        // A kernel whose queue of connections is full lets a client believe that it is connected: it tries again.
+        if matches!(purpose, Purpose::Call { resumes: true, .. }) && answer.head.is_none() {
+            self.unheard += 1;
+            if self.unheard < UNHEARD {
+                return Ended::Broken;
+            }
+        }
         if let (Purpose::Call { call, .. }, Some((id, Fate::Open))) = (purpose, self.oracle.fate()) {
             let seen = self.oracle.ticks().map_or(String::new(), |(seen, count)| format!(" after {seen} of {count} ticks"));
             let text = format!("call {id} is open{seen}, its client is connected, and no event came for {:?}", call.patience);
@@ -251,6 +260,7 @@ impl Client {
 
     fn hear_head(&mut self, head: &Head, purpose: Purpose<'_>, wished: Instant, now: Instant, answer: &mut Answer) {
         answer.head = Some(head.clone());
+        self.unheard = 0;
         answer.last = Some(now);
         let Purpose::Call { resumes, .. } = purpose else { return };
         let verdict = head.verdict.as_deref().unwrap_or_default();

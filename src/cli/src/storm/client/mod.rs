@@ -73,6 +73,8 @@ pub(super) struct Client {
     attached: Instant,
     /// When the call's stream last said something.
     heard: Instant,
+    /// Requests to come back in a row that were not answered at all.
+    unheard: u32,
     /// Whether the present stream was come back to.
     resumed: bool,
     /// Whether the call was refused, or never sent: it did not run.
@@ -118,6 +120,7 @@ impl Client {
             anchor: None,
             attached,
             heard: attached,
+            unheard: 0,
             resumed: false,
             refused: false,
             slow_reader,
