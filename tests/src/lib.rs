@@ -7,6 +7,7 @@
 
 pub mod check;
 pub mod embedded;
+pub mod fakes;
 pub mod golden;
 pub mod http;
 pub mod matrix;

@@ -83,6 +83,14 @@ pub use shard::{sleep, yield_now};
 pub use stats::{ShardSnapshot, ShardState, ShardStats};
 pub use world::{Anonymous, Authorize};
 
+/// What the shell is made of, for programs of ours that hold as many connections from the other side: drivers and sockets.
+///
+/// Not for embedders: it follows the shell, and knows nothing of MCP.
+pub mod shell {
+    pub use crate::driver::{Chosen, choose, run};
+    pub use crate::socket::{Received, Written, finish, receive, reset_on_close, send, take_error};
+}
+
 pub use rejoin_proto::http::Head;
 pub use rejoin_proto::ids::{Incarnation, Key, Principal, SessionId};
 pub use rejoin_proto::limits::Limits;
