@@ -331,6 +331,8 @@ pub enum CallError {
     Refused(Box<Refused>),
     /// Nothing of the request left: no connection could be made.
     NotSent(Loss),
+    /// The call was not taken: what a shell makes of `Output::Took`.
+    NotTaken(NotTaken),
 }
 
 /// Why nobody can say whether a call ran.

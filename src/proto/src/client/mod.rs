@@ -35,6 +35,7 @@ mod posts;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::fmt;
 use std::sync::Arc;

@@ -174,13 +174,13 @@ impl Network {
             self.seen_closes += 1;
             self.take_down(conn);
         }
-        while self.seen_opens < self.bench.opened.len() {
+        if self.seen_opens < self.bench.opened.len() {
             let conn = self.bench.opened[self.seen_opens];
             self.seen_opens += 1;
             self.up.push(conn);
             self.shard_input(shard::io::Input::Opened { conn: crate::ids::ConnId(conn.0) });
             self.bench.input(Input::Opened { conn });
-            return self.collect();
+            self.collect();
         }
     }
 
