@@ -86,10 +86,16 @@ pub(crate) struct Session<R: Runtime, O> {
     waiting: HashMap<CallId, Waiting>,
     wake: Option<Pin<Box<R::Sleep>>>,
     teller: Teller,
-    /// Until the session has begun: who waits for that, and the handle to be given out.
-    begun: Option<(oneshot::Sender<Result<Client, StartError>>, mpsc::UnboundedSender<Command>)>,
+    /// Until the session has begun.
+    beginning: Option<Beginning>,
     /// Kept until the session is over, which their end tells.
     enders: Vec<oneshot::Sender<()>>,
+}
+
+/// Who waits for the session's beginning, and what its first handle is made of.
+struct Beginning {
+    says: oneshot::Sender<Result<Client, StartError>>,
+    commands: mpsc::UnboundedSender<Command>,
 }
 
 enum Next {
@@ -122,7 +128,7 @@ impl<R: Runtime, O: Observer> Session<R, O> {
             waiting: HashMap::new(),
             wake: None,
             teller,
-            begun: Some((says, sends)),
+            beginning: Some(Beginning { says, commands: sends }),
             enders: Vec::new(),
         };
         Ok((session, events, begun))
@@ -259,7 +265,7 @@ impl<R: Runtime, O: Observer> Session<R, O> {
     fn event(&mut self, event: Event) {
         let notice = match event {
             Event::Ready { revision, result } => {
-                if let Some((says, commands)) = self.begun.take() {
+                if let Some(Beginning { says, commands }) = self.beginning.take() {
                     let session_id = self.machine.session_id().map(Into::into);
                     let settled = Arc::new(Settled { revision, session_id, result });
                     let _ = says.send(Ok(Client { commands, settled }));
@@ -267,7 +273,7 @@ impl<R: Runtime, O: Observer> Session<R, O> {
                 return;
             }
             Event::Failed(why) => {
-                if let Some((says, _)) = self.begun.take() {
+                if let Some(Beginning { says, .. }) = self.beginning.take() {
                     let _ = says.send(Err(why));
                 }
                 return;

@@ -49,6 +49,7 @@ async def ticker(count: int, interval_ms: int, key: str, ctx: Context) -> str:
 
 listener = socket.socket()
 listener.bind(("127.0.0.1", 0))
+listener.listen()
 print(listener.getsockname()[1], flush=True)
 app = server.streamable_http_app(event_store=Store(), retry_interval=200)
 uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listener])

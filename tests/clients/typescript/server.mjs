@@ -34,13 +34,14 @@ class Store {
 }
 
 function serverOf() {
-    const server = new McpServer({ name: 'typescript', version: '0' }, { capabilities: { logging: {} } });
+    const server = new McpServer({ name: 'typescript', version: '0' });
     const inputSchema = { count: z.number(), interval_ms: z.number(), key: z.string() };
     server.registerTool('ticker', { description: 'Ticks.', inputSchema }, async ({ count, interval_ms, key }, extra) => {
         executions.set(key, (executions.get(key) ?? 0) + 1);
         for (let tick = 1; tick <= count; tick++) {
             await new Promise(resolve => setTimeout(resolve, interval_ms));
-            await extra.sendNotification({ method: 'notifications/message', params: { level: 'info', data: { tick } } });
+            const params = { progressToken: extra._meta.progressToken, progress: tick, total: count };
+            await extra.sendNotification({ method: 'notifications/progress', params });
         }
         return { content: [{ type: 'text', text: JSON.stringify({ executions: executions.get(key) }) }] };
     });

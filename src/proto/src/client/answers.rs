@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use super::conn::Errand;
-use super::io::{CallError, CallId, Event, Failure, Loss, Outcome, Refused, StartError, StreamEnd, StreamKey, Turn, Unknown};
+use super::io::{CallId, Event, StreamKey, Turn};
+use super::outcome::{CallError, Failure, Loss, Outcome, Refused, StartError, StreamEnd, Unknown};
 use super::{Client, State};
 use crate::http::{AnswerHead, BadAnswer};
 use crate::mcp::{self, Body, Message};

@@ -5,7 +5,8 @@
 use bytes::Bytes;
 
 use super::answers::Whole;
-use super::io::{AnswerSeen, ConnId, Ended, Event, Loss, Output, Purpose, StreamKey, Turn};
+use super::io::{AnswerSeen, ConnId, Ended, Event, Output, Purpose, StreamKey, Turn};
+use super::outcome::Loss;
 use super::posts::Post;
 use super::streams::Phase as StreamPhase;
 use super::{CallId, Client};

@@ -12,7 +12,7 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use super::io::Violation;
+use super::outcome::Violation;
 use crate::ids::{Incarnation, Place, Position, StreamNumber};
 
 /// A stream's ids so far.

@@ -4,7 +4,8 @@
 
 use bytes::Bytes;
 
-use super::io::{CallError, CallId, Event, Outcome, RequestKey, StartError, StreamKey, Turn, Unknown, Violation};
+use super::io::{CallId, Event, RequestKey, StreamKey, Turn};
+use super::outcome::{CallError, Outcome, StartError, Unknown, Violation};
 use super::{Asked, Client};
 use crate::mcp::{self, Body, Id, Message, Notification, Request, Response};
 use crate::refusal::RPC_OUTCOME_UNKNOWN;

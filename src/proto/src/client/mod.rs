@@ -31,6 +31,7 @@ mod conn;
 mod io;
 mod lineage;
 mod messages;
+mod outcome;
 mod posts;
 mod streams;
 #[cfg(test)]
@@ -44,9 +45,10 @@ use bytes::Bytes;
 
 pub use config::{BadConfig, Config, Limits, Returns};
 pub use io::{
-    AnswerSeen, CallError, CallId, CallOptions, ConnId, Ended, Event, EventSeen, Failure, Gap, Input, Loss, NotTaken, Observer,
-    Outcome, Output, Purpose, Refused, RequestKey, StartError, StreamEnd, StreamKey, Turn, Undelivered, Unknown, Violation,
+    AnswerSeen, CallId, CallOptions, ConnId, Ended, Event, EventSeen, Input, NotTaken, Observer, Output, Purpose, RequestKey,
+    StreamKey, Turn,
 };
+pub use outcome::{CallError, Failure, Gap, Loss, Outcome, Refused, StartError, StreamEnd, Undelivered, Unknown, Violation};
 
 use crate::ids::Incarnation;
 use crate::mcp::{Id, Revision};

@@ -5,7 +5,8 @@
 use bytes::Bytes;
 
 use super::conn::Errand;
-use super::io::{CallId, CallOptions, Event, Failure, Loss, Purpose, RequestKey, StartError, Turn, Undelivered};
+use super::io::{CallId, CallOptions, Event, Purpose, RequestKey, Turn};
+use super::outcome::{Failure, Loss, StartError, Undelivered};
 use super::{Client, State};
 use crate::mcp::{self, Id};
 use crate::time::Instant;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::io::{CallError, Loss, Outcome, Refused, StartError, Unknown, Violation};
+use super::outcome::{CallError, Loss, Outcome, Refused, StartError, Unknown, Violation};
 
 impl Outcome {
     /// The result, JSON, where there is one.

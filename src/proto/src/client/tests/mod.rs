@@ -1,5 +1,6 @@
 //! The machine's behaviour: against scripted servers, good and broken, and against the kernel's own shard.
 
+mod broken;
 mod kernel;
 mod scripted;
 
@@ -195,4 +196,33 @@ impl Bench {
         };
         self.outcomes().into_iter().filter_map(unknown).collect()
     }
+}
+
+pub(super) fn is_result(outcome: &Outcome, call: u64) -> bool {
+    matches!(outcome, Outcome::Result(json) if json == format!("{{\"n\":{call}}}").as_bytes())
+}
+
+/// A call whose stream has brought the opening event and `events` messages of rejoin's.
+pub(super) fn streaming(events: u64) -> (Bench, CallId, ConnId) {
+    let mut bench = Bench::ready(|_| {});
+    let (call, conn) = bench.call();
+    let mut frames = format!("id: {}\nretry: 500\ndata:\n\n", place(2, 0));
+    for position in 1..=events {
+        frames += &frame(&place(2, position), PROGRESS);
+    }
+    bench.feed(conn, &format!("{SSE}{}", chunk(&frames)));
+    bench.events.retain(|event| !matches!(event, Event::Notification { .. }));
+    (bench, call, conn)
+}
+
+/// The same, cut and asked for again.
+pub(super) fn returned(events: u64) -> (Bench, CallId, ConnId) {
+    let (mut bench, call, conn) = streaming(events);
+    bench.input(Input::Ended { conn, how: Ended::Reset });
+    assert!(matches!(bench.events[..], [Event::Lost { why: Loss::Cut(Ended::Reset), .. }]), "{:?}", bench.events);
+    bench.events.clear();
+    let conn = bench.come_back();
+    assert!(bench.request().starts_with("GET /mcp HTTP/1.1\r\n"), "{}", bench.request());
+    assert!(bench.request().contains(&format!("\r\nLast-Event-ID: {}\r\n", place(2, events))), "{}", bench.request());
+    (bench, call, conn)
 }
