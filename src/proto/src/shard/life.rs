@@ -199,7 +199,7 @@ impl Shard {
         let found = session.call(call).ok_or(NotTaken::CallEnded)?;
         if found.effect != Effect::Initialize {
             self.emit_answer(slot, call, Err(&reply::refusal_error(refusal)), turn)?;
-            self.counters.sheds[Room::Handler] += 1;
+            self.shed(Room::Handler);
             return Ok(());
         }
         let client_id = found.id.clone();

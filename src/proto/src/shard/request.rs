@@ -23,6 +23,7 @@ use super::reply::Whole;
 use super::serve::Attach;
 use super::{Finished, ResponsePolicy, Shard, Turn};
 
+pub(super) const TOO_MANY_CONNECTIONS: Refusal = Refusal::Shed(Room::Connection, "The server has too many connections");
 const TOO_MANY_CALLS: Refusal = Refusal::Shed(Room::Call, "The session has too many calls in flight");
 pub(super) const SHUTTING_DOWN: Refusal = Refusal::Shed(Room::Draining, "The server is shutting down");
 
