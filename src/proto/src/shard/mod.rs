@@ -32,7 +32,6 @@ use crate::wheel::Wheel;
 
 use counters::{Counters, LogFigures, Snapshot};
 use io::{Close, Command, Input, NotTaken, Output, World};
-use request::{SHUTTING_DOWN, TOO_MANY_CONNECTIONS};
 
 /// How a shard is set up.
 #[derive(Clone, Debug)]
@@ -273,7 +272,7 @@ impl Shard {
         if self.open >= self.config.limits.connections || self.drain.is_some_and(|drain| drain != Drain::Waiting) {
             // Nothing is kept of it: the shell writes this and closes.
             let full = self.open >= self.config.limits.connections;
-            let refusal = if full { TOO_MANY_CONNECTIONS } else { SHUTTING_DOWN };
+            let refusal = if full { Refusal::TOO_MANY_CONNECTIONS } else { Refusal::SHUTTING_DOWN };
             self.count_refusal(refusal);
             turn.out.push(Output::Send { conn, slices: vec![reply::turned_away(refusal)] });
             turn.out.push(Output::Close { conn, how: Close::Clean });
