@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::matrix::Flavour;
 use crate::wire::PATIENCE;
@@ -229,8 +229,24 @@ impl Rejoin {
     }
 }
 
+impl Rejoin {
+    /// Ends the processes of a gateway that is about to be killed: not each of them ends with its input.
+    fn end_children(&mut self) {
+        if !self.runs() {
+            return;
+        }
+        // Stopped, it starts no other and reaps none: until it is killed, a number is that child's and its group's.
+        self.signal(Signal::STOP);
+        for child in self.children() {
+            // One that has exited may have left nothing in its group.
+            let _ = kill_process_group(Pid::from_raw(child.cast_signed()).expect("a process id"), Signal::KILL);
+        }
+    }
+}
+
 impl Drop for Rejoin {
     fn drop(&mut self) {
+        self.end_children();
         // It may have exited already; either way it is gone afterwards.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -166,8 +166,8 @@ pub struct Run {
     pub after: Position,
     /// … up to this one.
     pub to: Position,
-    /// On the standalone stream, where each event's frame ends, from the first frame's beginning: what was written must be known even
-    /// of events that are evicted before all of it was.
+    /// On the standalone stream, where each of several events' frames ends, from the first frame's beginning: what was written must be
+    /// known even of events that are evicted before all of it was.
     pub ends: Vec<usize>,
 }
 

@@ -241,6 +241,17 @@ pub const RPC_INTERNAL: i32 = -32603;
 pub const RPC_OTHER: i32 = -32000;
 
 impl Refusal {
+    /// No room: of connections.
+    pub const TOO_MANY_CONNECTIONS: Self = Self::Shed(Room::Connection, "The server has too many connections");
+    /// Of sessions alive.
+    pub const TOO_MANY_SESSIONS: Self = Self::Shed(Room::Session, "The server has too many sessions");
+    /// Of a session's calls in flight.
+    pub const TOO_MANY_CALLS: Self = Self::Shed(Room::Call, "The session has too many calls in flight");
+    /// Of a session's streams since it began: their numbers are used up.
+    pub const TOO_MANY_CALLS_EVER: Self = Self::Shed(Room::Call, "The session has had too many calls");
+    /// Of anything new, while the server drains.
+    pub const SHUTTING_DOWN: Self = Self::Shed(Room::Draining, "The server is shutting down");
+
     /// What it is, without what it says.
     pub const fn kind(self) -> RefusalKind {
         match self {

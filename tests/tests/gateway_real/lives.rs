@@ -156,6 +156,18 @@ fn a_public_server_under_its_runner_ends_with_its_session_whole() {
     soon("the runner is reaped", || server.children().is_empty());
 }
 
+/// The harness's own promise: a gateway that is killed cannot end its children, and this one does not end with its input.
+#[test]
+fn a_gateway_that_a_test_drops_leaves_no_process() {
+    let mark = fresh_mark("dropped");
+    let command = format!("export REJOIN_TEST_MARK={mark}; {}", everything());
+    let server = Rejoin::start(Flavour::PLAIN, &serving(&[], &command));
+    Session::begin(server.address, NOVEMBER).result(&call(1, "toggle-simulated-logging", json!({})));
+    assert!(!marked(&mark).is_empty());
+    drop(server);
+    soon("its child is gone", || marked(&mark).is_empty());
+}
+
 /// Stopped, a server neither reads nor says anything: calls wait for it, as many bytes of them as may; the rest is refused at once. It goes
 /// on where it was.
 #[test]

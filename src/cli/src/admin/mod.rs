@@ -107,16 +107,16 @@ async fn serve(stream: TcpStream, admin: Arc<Admin>) {
 async fn answer(admin: Arc<Admin>, request: Request<Incoming>) -> Result<Response<String>, Infallible> {
     if admin.loopback && !names_no_domain(request.headers().get(HOST)) {
         let why = "An address of this machine only answers to addresses and to localhost\n";
-        return Ok(response(&Page::text(StatusCode::FORBIDDEN, why.into())));
+        return Ok(response(Page::text(StatusCode::FORBIDDEN, why.into())));
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut refused = response(&Page::text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n".into()));
+        let mut refused = response(Page::text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n".into()));
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(refused);
     }
     let path = request.uri().path().to_owned();
     let Ok(permit) = Arc::clone(&admin.making).acquire_owned().await else {
-        return Ok(response(&Page::text(StatusCode::SERVICE_UNAVAILABLE, "ending\n".into())));
+        return Ok(response(Page::text(StatusCode::SERVICE_UNAVAILABLE, "ending\n".into())));
     };
     let made = tokio::task::spawn_blocking(move || {
         let page = admin.pages.page(&path);
@@ -124,7 +124,7 @@ async fn answer(admin: Arc<Admin>, request: Request<Incoming>) -> Result<Respons
         page
     });
     let failed = |_| Page::text(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be made\n".into());
-    Ok(response(&made.await.unwrap_or_else(failed)))
+    Ok(response(made.await.unwrap_or_else(failed)))
 }
 
 /// Whether a `Host` is an address or `localhost`, or absent: a page of another site that had its name resolved to this machine would
@@ -139,8 +139,8 @@ fn names_no_domain(host: Option<&HeaderValue>) -> bool {
 }
 
 /// A page as a response. (hyper leaves the body of an answer to HEAD out, and its length in.)
-fn response(page: &Page) -> Response<String> {
-    let mut response = Response::new(page.body.clone());
+fn response(page: Page) -> Response<String> {
+    let mut response = Response::new(page.body);
     *response.status_mut() = page.status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.kind));

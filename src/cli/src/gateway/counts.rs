@@ -6,6 +6,7 @@ use std::fmt::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use enum_map::EnumMap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::metrics::MetricType;
@@ -36,11 +37,8 @@ pub(super) struct Counts {
     pub refused: Count,
     /// Commands that could not be started.
     pub failed: Count,
-    exited: Count,
-    closed_output: Count,
-    closed_input: Count,
-    slow_start: Count,
-    no_longer_needed: Count,
+    /// Children's lives that were over, by the reason.
+    pub ended: EnumMap<End, Count>,
     /// Lines of stdout that were no messages.
     pub unusable: Count,
     /// Lines of stdout longer than a message may be.
@@ -49,19 +47,6 @@ pub(super) struct Counts {
     pub untold: Count,
     /// Lines of stderr that were not logged: too many in a second.
     pub unlogged: Count,
-}
-
-impl Counts {
-    /// Children's lives that ended for this reason.
-    pub(super) fn ended(&self, why: End) -> &Count {
-        match why {
-            End::Exited => &self.exited,
-            End::ClosedOutput => &self.closed_output,
-            End::ClosedInput => &self.closed_input,
-            End::SlowStart => &self.slow_start,
-            End::NoLongerNeeded => &self.no_longer_needed,
-        }
-    }
 }
 
 /// Adds the gateway's metrics to a registry.
@@ -94,15 +79,8 @@ impl Collector for Children {
         counter("children_failed", "Times that the command could not be started.", &counts.failed)?;
         let help = "Processes whose session or life was over.";
         let mut metric = encoder.encode_descriptor("children_ended", help, None, MetricType::Counter)?;
-        let ends = [
-            (End::Exited, "exited"),
-            (End::ClosedOutput, "closed_output"),
-            (End::ClosedInput, "closed_input"),
-            (End::SlowStart, "slow_start"),
-            (End::NoLongerNeeded, "no_longer_needed"),
-        ];
-        for (why, word) in ends {
-            counted(&mut metric.encode_family(&[("reason", word)])?, counts.ended(why))?;
+        for (why, count) in &counts.ended {
+            counted(&mut metric.encode_family(&[("reason", why.as_str())])?, count)?;
         }
         let help = "Lines of children, and notifications for them, that were dropped.";
         let mut metric = encoder.encode_descriptor("lines_dropped", help, None, MetricType::Counter)?;

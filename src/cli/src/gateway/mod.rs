@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use enum_map::Enum;
 use rejoin::{Call, Cancelled, EmitError, Ended, Handler, Json, Limits, Reply, RpcError, Session, SessionId};
 use rustix::process::{Pid, Signal};
 use tokio::io::AsyncWriteExt;
@@ -203,7 +204,7 @@ impl Handler for Gateway {
 }
 
 /// Why a child's life ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enum)]
 enum End {
     /// It has exited.
     Exited,
@@ -215,6 +216,19 @@ enum End {
     SlowStart,
     /// Its session has ended, or the server ends.
     NoLongerNeeded,
+}
+
+impl End {
+    /// Its word in metrics.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::ClosedOutput => "closed_output",
+            Self::ClosedInput => "closed_input",
+            Self::SlowStart => "slow_start",
+            Self::NoLongerNeeded => "no_longer_needed",
+        }
+    }
 }
 
 /// A child's life, from its start until it is reaped and its place is free.
@@ -267,7 +281,7 @@ async fn live(
     }
     let exit_follows =
         matches!(why, End::ClosedOutput | End::ClosedInput) && timeout(EXIT_FOLLOWS, process.exited()).await.is_ok();
-    plant.counts.ended(if exit_follows { End::Exited } else { why }).add(1);
+    plant.counts.ended[if exit_follows { End::Exited } else { why }].add(1);
     routes.close();
     let group = process.group();
     let status = process.end().await;

@@ -70,11 +70,6 @@ impl Counters {
     pub fn calls_in_flight(&self) -> u64 {
         self.calls_begun.saturating_sub(self.calls_answered.count() + self.calls_cancelled.values().sum::<u64>())
     }
-
-    /// What the whole shard had no room for, so far.
-    pub(super) fn overloads(&self) -> u64 {
-        self.sheds.iter().filter(|(room, _)| room.is_the_servers()).map(|(_, count)| count).sum()
-    }
 }
 
 /// A verdict that is no refusal.

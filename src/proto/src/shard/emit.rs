@@ -486,7 +486,7 @@ impl Shard {
             .min_by_key(|(_, connection)| connection.last_send)
             .map(|(index, _)| ConnId(index as u32));
         if let Some(conn) = slowest {
-            self.counters.sheds[Room::SlowReader] += 1;
+            self.shed(Room::SlowReader);
             self.close(conn, Close::Reset, turn);
         }
     }

@@ -12,7 +12,6 @@ use crate::session::{Answer, AnswerState, Call, Effect, Session, Stream};
 use crate::time::Instant;
 
 use super::io::{Cancelled, Delivery, NotTaken, Outcome, Output};
-use super::request::SHUTTING_DOWN;
 use super::serve::{Attach, Ending};
 use super::{Drain, Due, ResponsePolicy, Shard, Turn, reply};
 
@@ -86,7 +85,7 @@ impl Shard {
             connection.consume(request);
         }
         if draining {
-            return self.refuse(conn, SHUTTING_DOWN, None, Some(&call.id));
+            return self.refuse(conn, Refusal::SHUTTING_DOWN, None, Some(&call.id));
         }
         let name = self.name_call();
         let (params, token) = match call.params.map(|raw| mcp::take_progress_token(raw, name.0, &self.config.limits)) {
@@ -96,7 +95,7 @@ impl Shard {
         };
         let room = self.alive < self.config.limits.sessions;
         let Some(slot) = room.then(|| self.writer.reserve()).flatten() else {
-            return self.refuse(conn, Refusal::Shed(Room::Session, "The server has too many sessions"), None, Some(&call.id));
+            return self.refuse(conn, Refusal::TOO_MANY_SESSIONS, None, Some(&call.id));
         };
         let body = self.config.key.body_hash(&request.body);
         let id = self.open_session(slot, &call.id, body, principal.clone(), turn);
@@ -199,7 +198,7 @@ impl Shard {
         let found = session.call(call).ok_or(NotTaken::CallEnded)?;
         if found.effect != Effect::Initialize {
             self.emit_answer(slot, call, Err(&reply::refusal_error(refusal)), turn)?;
-            self.counters.sheds[Room::Handler] += 1;
+            self.shed(Room::Handler);
             return Ok(());
         }
         let client_id = found.id.clone();

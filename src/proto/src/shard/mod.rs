@@ -25,7 +25,7 @@ use crate::ids::{Boot, CallId, ClientRequestId, ConnId, Incarnation, Key, Princi
 use crate::incarnations::Writer;
 use crate::limits::Limits;
 use crate::mcp::Revision;
-use crate::refusal::{Refusal, RefusalKind, Room};
+use crate::refusal::{Refusal, Room};
 use crate::session::Session;
 use crate::time::Instant;
 use crate::wheel::Wheel;
@@ -113,7 +113,9 @@ pub struct Shard {
     /// Connections with something to do in this turn: a queue, so that one connection's progress never nests in another's.
     ready: VecDeque<ConnId>,
     counters: Counters,
-    /// When the shard last had no room for something.
+    /// The shard as a whole had no room for something in this turn.
+    short_of_room: bool,
+    /// When it last had none.
     overloaded: Option<Instant>,
 }
 
@@ -164,6 +166,7 @@ impl Shard {
             wake_at: None,
             ready: VecDeque::new(),
             counters: Counters::default(),
+            short_of_room: false,
             overloaded: None,
         }
     }
@@ -178,7 +181,6 @@ impl Shard {
         out: &mut Vec<Output>,
     ) {
         let first = out.len();
-        let overloads = self.counters.overloads();
         let answered = matches!(input, Input::Emitted { .. } | Input::Command(Command::Close(_) | Command::Rotate(_)));
         if answered {
             out.push(Output::Took(Ok(())));
@@ -190,7 +192,7 @@ impl Shard {
             turn.out[first] = Output::Took(took);
         }
         self.settle(&mut turn);
-        if self.counters.overloads() != overloads {
+        if std::mem::take(&mut self.short_of_room) {
             self.overloaded = Some(now);
         }
     }
@@ -270,9 +272,9 @@ impl Shard {
         if self.open >= self.config.limits.connections || self.drain.is_some_and(|drain| drain != Drain::Waiting) {
             // Nothing is kept of it: the shell writes this and closes.
             let full = self.open >= self.config.limits.connections;
-            self.counters.sheds[if full { Room::Connection } else { Room::Draining }] += 1;
-            self.counters.refusals[RefusalKind::Shed] += 1;
-            turn.out.push(Output::Send { conn, slices: vec![reply::too_many_connections()] });
+            let refusal = if full { Refusal::TOO_MANY_CONNECTIONS } else { Refusal::SHUTTING_DOWN };
+            self.count_refusal(refusal);
+            turn.out.push(Output::Send { conn, slices: vec![reply::turned_away(refusal)] });
             turn.out.push(Output::Close { conn, how: Close::Clean });
             return;
         }
@@ -416,6 +418,20 @@ impl Shard {
     /// What happened since the shard began.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Something was given up for want of room.
+    fn shed(&mut self, room: Room) {
+        self.counters.sheds[room] += 1;
+        self.short_of_room |= room.is_the_servers();
+    }
+
+    /// A request, or a whole connection, is refused.
+    fn count_refusal(&mut self, refusal: Refusal) {
+        self.counters.refusals[refusal.kind()] += 1;
+        if let Refusal::Shed(room, _) = refusal {
+            self.shed(room);
+        }
     }
 
     /// The shard as it is at `now`, in constant time.

@@ -8,7 +8,7 @@ use crate::connection::{Judged, Reply};
 use crate::http::{BodyKind, Head, Method, ResponseHead, Version};
 use crate::ids::{ConnId, Principal};
 use crate::mcp::{self, Id};
-use crate::refusal::{RPC_OUTCOME_UNKNOWN, Refusal, Room};
+use crate::refusal::{RPC_OUTCOME_UNKNOWN, Refusal};
 
 use super::io::World;
 use super::{Config, Shard};
@@ -112,9 +112,8 @@ fn whole(reply: &Reply, answer: &Whole<'_>) -> Bytes {
     out.into()
 }
 
-/// What a connection too many is told before anything of it is read.
-pub(super) fn too_many_connections() -> Bytes {
-    let refusal = Refusal::Shed(Room::Connection, "The server has too many connections");
+/// What a connection is told for which there is no room, before anything of it is read.
+pub(super) fn turned_away(refusal: Refusal) -> Bytes {
     let shape = refusal.shape();
     let fields = [("Retry-After", RETRY_AFTER)];
     let body = refusal_body(refusal, None);
@@ -209,10 +208,7 @@ impl Shard {
 
     /// A refusal: its status, its JSON-RPC error, its verdict.
     pub(super) fn refuse(&mut self, conn: ConnId, refusal: Refusal, challenge: Option<&str>, id: Option<&Id>) {
-        self.counters.refusals[refusal.kind()] += 1;
-        if let Refusal::Shed(room, _) = refusal {
-            self.counters.sheds[room] += 1;
-        }
+        self.count_refusal(refusal);
         let shape = refusal.shape();
         let mut fields = Vec::new();
         match refusal {

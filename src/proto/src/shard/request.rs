@@ -12,7 +12,7 @@ use crate::ids::{
 };
 use crate::incarnations::Liveness;
 use crate::mcp::{self, Body, Execution, Id, Message, Notification, Presented, Response, Revision};
-use crate::refusal::{Ended, Refusal, Room};
+use crate::refusal::{Ended, Refusal};
 use crate::resume::{self, Verdict};
 use crate::session::{AnswerState, Stream};
 
@@ -22,9 +22,6 @@ use super::life::Begun;
 use super::reply::Whole;
 use super::serve::Attach;
 use super::{Finished, ResponsePolicy, Shard, Turn};
-
-const TOO_MANY_CALLS: Refusal = Refusal::Shed(Room::Call, "The session has too many calls in flight");
-pub(super) const SHUTTING_DOWN: Refusal = Refusal::Shed(Room::Draining, "The server is shutting down");
 
 /// Where a live session is.
 enum Place {
@@ -167,7 +164,7 @@ impl Shard {
             return self.refuse(conn, refusal, None, None);
         }
         if self.drain.is_some() {
-            return self.refuse(conn, SHUTTING_DOWN, None, None);
+            return self.refuse(conn, Refusal::SHUTTING_DOWN, None, None);
         }
         let Some(session) = self.session(slot) else { return };
         let presented = match self.cursor(&request.head, &session.id) {
@@ -335,10 +332,10 @@ impl Shard {
             }
         }
         if !calls.is_empty() && self.drain.is_some() {
-            return self.refuse(conn, SHUTTING_DOWN, None, Some(&calls[0].request.id));
+            return self.refuse(conn, Refusal::SHUTTING_DOWN, None, Some(&calls[0].request.id));
         }
         if batch && !self.has_room(slot, calls.len()) {
-            return self.refuse(conn, TOO_MANY_CALLS, None, None);
+            return self.refuse(conn, Refusal::TOO_MANY_CALLS, None, None);
         }
         for other in others {
             match other {
@@ -391,7 +388,7 @@ impl Shard {
                 if self.has_room(slot, 1) {
                     self.begin_calls(conn, slot, vec![calling], false, body, turn);
                 } else {
-                    self.refuse(conn, TOO_MANY_CALLS, None, Some(id));
+                    self.refuse(conn, Refusal::TOO_MANY_CALLS, None, Some(id));
                 }
             }
         }
@@ -424,12 +421,7 @@ impl Shard {
         let json_only = self.config.response == ResponsePolicy::Json;
         let Some(session) = self.session_mut(slot) else { return };
         let Some(stream) = session.begin_stream() else {
-            return self.refuse(
-                conn,
-                Refusal::Shed(Room::Call, "The session has had too many calls"),
-                None,
-                Some(&calls[0].request.id),
-            );
+            return self.refuse(conn, Refusal::TOO_MANY_CALLS_EVER, None, Some(&calls[0].request.id));
         };
         (stream.batch, stream.json_only) = (batch, json_only);
         let number = stream.number;

@@ -254,8 +254,9 @@ impl Shard {
                         self.counters.replayed_bytes += bytes as u64;
                     }
                     let prefix = push_run(connection, &mut slices, events, serving.retry.take());
-                    let standalone = serving.stream == StreamNumber::STANDALONE;
-                    let ends = if standalone { self.log.ends(ring, serving.position, to) } else { Vec::new() };
+                    // One event alone ends where its run does: a live one costs no list.
+                    let cut = serving.stream == StreamNumber::STANDALONE && to.since(serving.position) > 1;
+                    let ends = if cut { self.log.ends(ring, serving.position, to) } else { Vec::new() };
                     run = Some(Run { ring, prefix, length, after: serving.position, to, ends });
                     (serving.position, serving.announced) = (to, false);
                 }
@@ -377,9 +378,8 @@ impl Shard {
 /// reaches beyond it, so that what its `resync` names is what follows.
 fn next_step(stream: &Stream, log: &EventLog, serving: &Serving) -> Step {
     let step_from = |position, announced| resume::step(position, announced, &stream.reach(log, position));
-    let Step::Gap(mut gap) = step_from(serving.position, serving.announced) else {
-        return step_from(serving.position, serving.announced);
-    };
+    let step = step_from(serving.position, serving.announced);
+    let Step::Gap(mut gap) = step else { return step };
     while let Some(left_out) = gap.earliest.filter(|&earliest| serving.joined && stream.asked_and_answered(earliest)) {
         gap = match step_from(left_out, false) {
             Step::Next(next) => Gap { at: left_out, earliest: Some(next.position), lost: gap.lost },

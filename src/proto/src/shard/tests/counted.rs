@@ -192,6 +192,18 @@ fn a_shed_is_counted_by_what_had_no_room_and_remembered_where_it_is_the_servers(
 }
 
 #[test]
+fn a_connection_that_comes_when_a_drain_is_over_is_told_of_the_drain() {
+    let mut bench = Bench::new(|_| {});
+    bench.open();
+    bench.input(Input::Command(Command::Drain { deadline: bench.now }));
+    bench.wait(1);
+    let late = bench.open();
+    assert!(bench.got(late).contains("The server is shutting down"), "{}", bench.got(late));
+    assert_eq!(bench.counters().sheds[Room::Draining], 1);
+    assert_eq!(bench.snapshot().overloaded, None, "a drain is no lack of room");
+}
+
+#[test]
 fn a_connection_too_many_is_counted_and_not_kept() {
     let mut bench = Bench::new(|config| config.limits.connections = 1);
     bench.open();
