@@ -2,7 +2,7 @@
 //!
 //! A call has exactly one [`Outcome`]: a result, an error, or *unknown*, and is never sent twice by itself. What happens to the session
 //! meanwhile (streams that were lost, gaps, a server that forgot) comes as [`Notice`]s. All of that is decided by the machine in
-//! `rejoin_proto::client`; this crate is its sockets, on [`monoio`] or, with the feature `tokio`, on [`tokio`]. Never decides anything
+//! `rejoin_proto::client`; this crate is its sockets, on `monoio` or, with the feature `tokio`, on `tokio`. Never decides anything
 //! itself.
 //!
 //! ```
