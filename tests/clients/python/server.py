@@ -1,4 +1,5 @@
-"""The unmodified Python SDK server with an event store, for our client: one tool, `ticker`, that says numbers and then how often it ran.
+"""The unmodified Python SDK server with an event store, for our client and our storm. One tool, `ticker`: numbered progress, then how
+often it ran.
 
 Says the port that it listens on, on one line.
 """
@@ -6,7 +7,7 @@ Says the port that it listens on, on one line.
 import asyncio
 import json
 import socket
-from collections import Counter
+from collections import Counter, defaultdict
 
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
@@ -16,35 +17,40 @@ executions: Counter[str] = Counter()
 
 
 class Store(EventStore):
-    """Events in the order in which they were stored, under ids that say nothing."""
+    """Each stream's events in order, under ids that say nothing. The SDK has one store for all sessions, and does not say which asks."""
 
     def __init__(self):
-        self.events = []
+        self.streams = defaultdict(list)
+        self.places = {}
 
     async def store_event(self, stream_id, message):
-        self.events.append((stream_id, message))
-        return f"event-{len(self.events)}"
+        event_id = f"event-{len(self.places) + 1}"
+        events = self.streams[stream_id]
+        events.append((event_id, message))
+        self.places[event_id] = (stream_id, len(events))
+        return event_id
 
     async def replay_events_after(self, last_event_id, send_callback):
-        last = int(last_event_id.split("-")[1])
-        stream = self.events[last - 1][0]
-        for number, (of, message) in enumerate(self.events[last:], last + 1):
-            if of == stream and message is not None:
-                await send_callback(EventMessage(message, f"event-{number}"))
-        return stream
+        if last_event_id not in self.places:
+            return None
+        stream_id, following = self.places[last_event_id]
+        for event_id, message in self.streams[stream_id][following:]:
+            if message is not None:
+                await send_callback(EventMessage(message, event_id))
+        return stream_id
 
 
 server = MCPServer("python")
 
 
 @server.tool()
-async def ticker(count: int, interval_ms: int, key: str, ctx: Context) -> str:
+async def ticker(count: int, interval_ms: int, key: str, ctx: Context, payload_bytes: int = 0) -> str:
     """Ticks."""
     executions[key] += 1
     for tick in range(1, count + 1):
         await asyncio.sleep(interval_ms / 1000)
-        await ctx.report_progress(tick, count)
-    return json.dumps({"executions": executions[key]})
+        await ctx.report_progress(tick, count, "x" * payload_bytes)
+    return json.dumps({"ticks": count, "key": key, "executions": executions[key]})
 
 
 listener = socket.socket()

@@ -1,4 +1,5 @@
-// The unmodified TypeScript SDK server with an event store, for our client: one tool, `ticker`, that says numbers and then how often it ran.
+// The unmodified TypeScript SDK server with an event store, for our client and our storm. One tool, `ticker`: numbered progress, then
+// how often it ran.
 //
 // Says the port that it listens on, on one line.
 
@@ -10,40 +11,43 @@ import { z } from 'zod';
 
 const executions = new Map();
 
-// Events in the order in which they were stored, under ids that say nothing.
+// One session's events, each stream's in order, under ids that say nothing.
 class Store {
-    events = [];
+    streams = new Map();
+    places = new Map();
 
     async storeEvent(stream, message) {
-        this.events.push({ stream, message });
-        return `event-${this.events.length}`;
+        const id = `event-${this.places.size + 1}`;
+        const events = this.streams.get(stream) ?? [];
+        events.push({ id, message });
+        this.streams.set(stream, events);
+        this.places.set(id, { stream, next: events.length });
+        return id;
     }
 
     async getStreamIdForEventId(id) {
-        return this.events[Number(id.split('-')[1]) - 1]?.stream;
+        return this.places.get(id)?.stream;
     }
 
     async replayEventsAfter(last, { send }) {
-        const from = Number(last.split('-')[1]);
-        const stream = this.events[from - 1].stream;
-        for (let at = from; at < this.events.length; at++) {
-            if (this.events[at].stream === stream) await send(`event-${at + 1}`, this.events[at].message);
-        }
+        const { stream, next } = this.places.get(last);
+        for (const { id, message } of this.streams.get(stream).slice(next)) await send(id, message);
         return stream;
     }
 }
 
 function serverOf() {
     const server = new McpServer({ name: 'typescript', version: '0' });
-    const inputSchema = { count: z.number(), interval_ms: z.number(), key: z.string() };
-    server.registerTool('ticker', { description: 'Ticks.', inputSchema }, async ({ count, interval_ms, key }, extra) => {
+    const inputSchema = { count: z.number(), interval_ms: z.number(), payload_bytes: z.number().default(0), key: z.string() };
+    server.registerTool('ticker', { description: 'Ticks.', inputSchema }, async (asked, extra) => {
+        const { count, interval_ms, payload_bytes, key } = asked;
         executions.set(key, (executions.get(key) ?? 0) + 1);
         for (let tick = 1; tick <= count; tick++) {
             await new Promise(resolve => setTimeout(resolve, interval_ms));
-            const params = { progressToken: extra._meta.progressToken, progress: tick, total: count };
+            const params = { progressToken: extra._meta.progressToken, progress: tick, total: count, message: 'x'.repeat(payload_bytes) };
             await extra.sendNotification({ method: 'notifications/progress', params });
         }
-        return { content: [{ type: 'text', text: JSON.stringify({ executions: executions.get(key) }) }] };
+        return { content: [{ type: 'text', text: JSON.stringify({ ticks: count, key, executions: executions.get(key) }) }] };
     });
     return server;
 }

@@ -325,9 +325,9 @@ impl std::fmt::Display for ReadError {
 impl Saturation {
     fn of(measured: &Measured) -> Self {
         let lag = measured.lag().corrected();
-        let late = Duration::from_micros(lag.value_at_quantile(0.99));
+        let late = Duration::from_millis(lag.value_at_quantile(0.99) / 1_000);
         let mut reasons = Vec::new();
-        if late > LATE {
+        if late >= LATE {
             reasons.push(format!("one operation in a hundred began {late:?} or more after its time"));
         }
         if measured.busiest() > BUSY_SHARE {
