@@ -8,6 +8,8 @@ import asyncio
 import json
 import socket
 from collections import Counter, defaultdict
+from itertools import islice
+from secrets import token_urlsafe
 
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
@@ -17,14 +19,14 @@ executions: Counter[str] = Counter()
 
 
 class Store(EventStore):
-    """Each stream's events in order, under ids that say nothing. The SDK has one store for all sessions, and does not say which asks."""
+    """Each stream's events in order, under ids that nobody guesses. The SDK has one store for all sessions, and does not say which asks."""
 
     def __init__(self):
         self.streams = defaultdict(list)
         self.places = {}
 
     async def store_event(self, stream_id, message):
-        event_id = f"event-{len(self.places) + 1}"
+        event_id = token_urlsafe(12)
         events = self.streams[stream_id]
         events.append((event_id, message))
         self.places[event_id] = (stream_id, len(events))
@@ -34,7 +36,8 @@ class Store(EventStore):
         if last_event_id not in self.places:
             return None
         stream_id, following = self.places[last_event_id]
-        for event_id, message in self.streams[stream_id][following:]:
+        # A list's iterator comes to what is stored meanwhile as well.
+        for event_id, message in islice(self.streams[stream_id], following, None):
             if message is not None:
                 await send_callback(EventMessage(message, event_id))
         return stream_id

@@ -11,13 +11,13 @@ import { z } from 'zod';
 
 const executions = new Map();
 
-// One session's events, each stream's in order, under ids that say nothing.
+// One session's events, each stream's in order, under ids that nobody guesses.
 class Store {
     streams = new Map();
     places = new Map();
 
     async storeEvent(stream, message) {
-        const id = `event-${this.places.size + 1}`;
+        const id = randomUUID();
         const events = this.streams.get(stream) ?? [];
         events.push({ id, message });
         this.streams.set(stream, events);
@@ -31,7 +31,9 @@ class Store {
 
     async replayEventsAfter(last, { send }) {
         const { stream, next } = this.places.get(last);
-        for (const { id, message } of this.streams.get(stream).slice(next)) await send(id, message);
+        const events = this.streams.get(stream);
+        // What is stored meanwhile is sent as well.
+        for (let at = next; at < events.length; at++) await send(events[at].id, events[at].message);
         return stream;
     }
 }
