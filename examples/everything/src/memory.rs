@@ -111,9 +111,12 @@ mod tests {
 
     #[test]
     fn forms_are_elicited_where_the_client_has_them() {
-        for (declared, forms) in
-            [(json!({}), true), (json!({ "form": {} }), true), (json!({ "form": {}, "url": {} }), true), (json!({ "url": {} }), false)]
-        {
+        for (declared, forms) in [
+            (json!({}), true),
+            (json!({ "form": {} }), true),
+            (json!({ "form": {}, "url": {} }), true),
+            (json!({ "url": {} }), false),
+        ] {
             assert_eq!(memory("2025-11-25", json!({ "elicitation": declared })).client.elicitation, forms, "{declared}");
         }
         assert!(!memory("2025-11-25", json!({})).client.elicitation);

@@ -31,7 +31,12 @@ pub(crate) fn list() -> Value {
     json!([
         resource(TEXT, "Static text", "A text that never changes.", "text/plain"),
         resource(BINARY, "Static binary", "An image that never changes.", "image/png"),
-        resource(WATCHED, "Watched", "Changes with each call of change_watched_resource, and tells who subscribed to it.", "text/plain"),
+        resource(
+            WATCHED,
+            "Watched",
+            "Changes with each call of change_watched_resource, and tells who subscribed to it.",
+            "text/plain"
+        ),
     ])
 }
 

@@ -52,7 +52,9 @@ pub(crate) async fn call(context: &Context<'_>) -> Result<Reply, RpcError> {
     let CallTool { name, arguments } = context.call.params()?;
     match run(&name, arguments.unwrap_or_else(|| json!({})), context).await {
         Ok(reply) => Ok(reply),
-        Err(Failure::Arguments(why)) if context.memory.arguments_fail_in_results() => Ok(failed(&format!("Invalid arguments: {why}"))),
+        Err(Failure::Arguments(why)) if context.memory.arguments_fail_in_results() => {
+            Ok(failed(&format!("Invalid arguments: {why}")))
+        }
         Err(Failure::Arguments(why)) => Err(RpcError::invalid_params(why)),
         Err(Failure::Rpc(error)) => Err(error),
     }
