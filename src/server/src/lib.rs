@@ -43,6 +43,7 @@
 
 #![deny(unsafe_code)]
 
+mod admission;
 mod builder;
 mod call;
 mod connection;

@@ -252,6 +252,11 @@ impl Local {
         self.adopt(accepted, |conn| Input::Opened { conn });
     }
 
+    /// A connection was accepted that is one too many just now.
+    pub(crate) fn shed(self: &Rc<Self>, accepted: OwnedFd, within: Duration) {
+        self.adopt(accepted, |conn| Input::Shed { conn, within });
+    }
+
     /// Gives a connection a name and a task, and tells the kernel.
     fn adopt(self: &Rc<Self>, descriptor: OwnedFd, told: impl FnOnce(ConnId) -> Input<'static>) {
         let stream = match monoio::net::TcpStream::from_std(TcpStream::from(descriptor)) {
@@ -422,6 +427,10 @@ impl Local {
     /// A peer that acknowledges nothing for two keep-alive comments is gone.
     pub(crate) fn user_timeout(&self) -> Duration {
         (self.limits.keep_alive * 2).max(self.limits.close_grace)
+    }
+
+    pub(crate) fn admission_wait(&self) -> Duration {
+        self.limits.admission_wait
     }
 
     pub(crate) fn close_grace(&self) -> Duration {

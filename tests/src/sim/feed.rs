@@ -102,7 +102,7 @@ impl World<'_> {
             trace.write_u64(speech.session.nonce_word());
         }
         match input {
-            Input::Opened { conn } => trace.write_u32(conn.0),
+            Input::Opened { conn } | Input::Shed { conn, .. } => trace.write_u32(conn.0),
             Input::HandedOver { conn, bytes, .. } => {
                 trace.write_u32(conn.0);
                 trace.write(bytes);

@@ -42,7 +42,7 @@ impl World<'_> {
     fn tap_head(&mut self, wire: &mut Wire, head: &super::answer::Head, place: u64, moment: &Moment) -> Check {
         if head.status == 503 && self.shed_at_once {
             let open = self.connections_of(&self.cells[moment.shard]);
-            if open <= self.plan.limits.connections as usize && !moment.draining {
+            if open <= self.plan.limits.connections as usize && !moment.draining && !self.herd {
                 return Err(format!("a connection is refused, and there are {open}"));
             }
             // One connection too many is told so, asked or not.

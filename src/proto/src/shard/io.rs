@@ -2,6 +2,8 @@
 //!
 //! Two enums and one trait, no more. Given the same inputs, instants, random numbers and answers, the outputs are the same, to the byte.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use enum_map::Enum;
 
@@ -19,6 +21,13 @@ pub enum Input<'a> {
     Opened {
         /// Its name from here on.
         conn: ConnId,
+    },
+    /// A connection was accepted that is one too many just now: it is told to come back, and nothing of it is kept.
+    Shed {
+        /// Its name until it is closed.
+        conn: ConnId,
+        /// How long it will take to serve all who were told so: each is given an instant of its own in this time.
+        within: Duration,
     },
     /// A connection came from another shard, with every byte already read and not yet answered: whole requests, then perhaps a part.
     HandedOver {

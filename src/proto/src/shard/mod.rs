@@ -203,6 +203,11 @@ impl Shard {
                 self.counters.connections_opened += 1;
                 self.accept(conn, Connection::new(bytes::Bytes::new(), false, turn.now), turn);
             }
+            Input::Shed { conn, within } => {
+                self.counters.connections_opened += 1;
+                let within = within.as_secs().max(1);
+                self.turn_away(conn, Refusal::TOO_MANY_AT_ONCE, 1 + (turn.random)() % within, turn);
+            }
             Input::HandedOver { conn, bytes, placed } => self.accept(conn, Connection::new(bytes, placed, turn.now), turn),
             Input::Received { conn, bytes } => {
                 if let Some(connection) = self.connection(conn) {
@@ -270,13 +275,9 @@ impl Shard {
 
     fn accept(&mut self, conn: ConnId, connection: Connection, turn: &mut Turn<'_>) {
         if self.open >= self.config.limits.connections || self.drain.is_some_and(|drain| drain != Drain::Waiting) {
-            // Nothing is kept of it: the shell writes this and closes.
             let full = self.open >= self.config.limits.connections;
             let refusal = if full { Refusal::TOO_MANY_CONNECTIONS } else { Refusal::SHUTTING_DOWN };
-            self.count_refusal(refusal);
-            turn.out.push(Output::Send { conn, slices: vec![reply::turned_away(refusal)] });
-            turn.out.push(Output::Close { conn, how: Close::Clean });
-            return;
+            return self.turn_away(conn, refusal, reply::RETRY_AFTER, turn);
         }
         let index = conn.0 as usize;
         if self.connections.len() <= index {
@@ -285,6 +286,13 @@ impl Shard {
         self.connections[index] = Some(Box::new(connection));
         self.open += 1;
         self.ready.push_back(conn);
+    }
+
+    /// Nothing is kept of it: the shell writes this and closes.
+    fn turn_away(&mut self, conn: ConnId, refusal: Refusal, seconds: u64, turn: &mut Turn<'_>) {
+        self.count_refusal(refusal);
+        turn.out.push(Output::Send { conn, slices: vec![reply::turned_away(refusal, seconds)] });
+        turn.out.push(Output::Close { conn, how: Close::Clean });
     }
 
     /// Moves a connection as far as its bytes allow: writes what can be written, then looks for the next request.
