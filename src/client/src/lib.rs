@@ -60,6 +60,6 @@ pub use session::ConnectError;
 pub use wire::Wire;
 
 pub use rejoin_proto::client::{
-    AnswerSeen, BodySeen, CallError, CallId, ConnId, Ended, EventSeen, Failure, Gap, Limits, Loss, NotTaken, Observer, Outcome, Purpose,
-    Refused, RequestKey, StartError, StreamEnd, StreamKey, Undelivered, Unknown, Violation,
+    AnswerSeen, BodySeen, CallError, CallId, ConnId, Ended, EventSeen, Failure, Gap, Limits, Loss, NotTaken, Observer, Outcome,
+    Purpose, Refused, RequestKey, StartError, StreamEnd, StreamKey, Undelivered, Unknown, Violation,
 };

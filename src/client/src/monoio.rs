@@ -17,7 +17,7 @@ use rejoin_proto::client::Observer;
 use crate::events::Events;
 use crate::handle::Client;
 use crate::line::{Line, READ, Socket, carry};
-use crate::options::{Options, Endpoint};
+use crate::options::{Endpoint, Options};
 use crate::session::{ConnectError, Runtime, Session, settle};
 
 /// Begins a session with the server at `url` (`http` or `https`), on the present thread's monoio runtime, whose timer must be enabled.

@@ -21,7 +21,7 @@ use rejoin_proto::time::Instant;
 use crate::events::{Events, Notice, ServerRequest, Teller, UNANSWERED, queue};
 use crate::handle::{Calling, Client, Command, Progress, Settled};
 use crate::line::{Arrival, Line};
-use crate::options::{BadEndpoint, Options, Endpoint, endpoint};
+use crate::options::{BadEndpoint, Endpoint, Options, endpoint};
 
 /// What a runtime must offer.
 pub(crate) trait Runtime {

@@ -18,7 +18,6 @@ mod thread;
 mod timeline;
 mod truth;
 mod units;
-mod wire;
 
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;

@@ -46,8 +46,8 @@ use bytes::Bytes;
 
 pub use config::{BadConfig, Config, Limits, Returns};
 pub use io::{
-    AnswerSeen, BodySeen, CallId, CallOptions, ConnId, Ended, Event, EventSeen, Input, NotTaken, Observer, Output, Purpose, RequestKey,
-    StreamKey, Turn,
+    AnswerSeen, BodySeen, CallId, CallOptions, ConnId, Ended, Event, EventSeen, Input, NotTaken, Observer, Output, Purpose,
+    RequestKey, StreamKey, Turn,
 };
 pub use outcome::{CallError, Failure, Gap, Loss, Outcome, Refused, StartError, StreamEnd, Undelivered, Unknown, Violation};
 
@@ -237,7 +237,10 @@ impl Client {
             return;
         }
         let session = session.map(|id| conn::usable_session_id(id.as_bytes(), self.config.limits.id_bytes));
-        if call == CallId::INITIALIZE || matches!(session, Some(None)) || !(revision.rules().sessions && revision.rules().streamable) {
+        if call == CallId::INITIALIZE
+            || matches!(session, Some(None))
+            || !(revision.rules().sessions && revision.rules().streamable)
+        {
             return self.fail(StartError::Answer("There is no such session to take up"), turn);
         }
         (self.state, self.session, self.revision) = (State::Ready, session.flatten(), Some(revision));

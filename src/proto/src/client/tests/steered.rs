@@ -49,7 +49,11 @@ fn an_observer_sees_all_that_arrived_whatever_is_made_of_it() {
         "message Some(\"c\") Some(\"x\")".to_owned(),
     ];
     let mut bench = Bench::ready(|_| {});
-    assert_eq!(seen(&mut bench, &format!("{SSE}{}", chunk(&frames)), false)[1..], events, "an id that comes again stops nobody from seeing");
+    assert_eq!(
+        seen(&mut bench, &format!("{SSE}{}", chunk(&frames)), false)[1..],
+        events,
+        "an id that comes again stops nobody from seeing"
+    );
     assert_eq!(bench.client.streams().count(), 0, "but nothing more of the stream is believed");
 
     for (answer, end, body) in [
