@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,8 @@ pub(crate) struct Storm {
     pub(crate) bounded: AtomicBool,
     /// Calls whose events still came when the run was over.
     pub(crate) under_way: AtomicU64,
+    /// What the first connection that could not be made said.
+    pub(crate) unreachable: OnceLock<String>,
 }
 
 impl Storm {

@@ -107,6 +107,7 @@ impl Client {
                 self.turn(Input::Opened { conn: id });
             }
             Err(error) => {
+                self.thread.storm.unreachable.get_or_init(|| error.to_string());
                 self.thread.record(|recorder| recorder.error(now, ErrorKind::of_connect(&error)));
                 self.turn(Input::Ended { conn: id, how: Ended::Failed });
             }
