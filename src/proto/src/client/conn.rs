@@ -8,7 +8,7 @@ use super::answers::Whole;
 use super::io::{AnswerSeen, ConnId, Ended, Event, Output, Purpose, StreamKey, Turn};
 use super::outcome::Loss;
 use super::posts::Post;
-use super::streams::Phase as StreamPhase;
+use super::streams::{self, Phase as StreamPhase};
 use super::{CallId, Client};
 use crate::http::{AnswerBody, AnswerHead, AnswerReader, BadAnswer};
 use crate::sse::Decoder;
@@ -67,6 +67,18 @@ struct Events {
 }
 
 impl Errand {
+    /// What a connection with it is used for; `None` while idle.
+    pub(super) fn purpose(&self) -> Option<Purpose> {
+        Some(match self {
+            Self::Initialize => Purpose::Initialize,
+            Self::Call(call) => Purpose::Call(*call),
+            Self::Resume(stream) => Purpose::Resume(*stream),
+            Self::Post(post) => post.purpose(),
+            Self::End => Purpose::End,
+            Self::None => return None,
+        })
+    }
+
     /// The stream that its answer belongs to.
     pub(super) fn stream(&self) -> Option<StreamKey> {
         match self {
@@ -81,14 +93,7 @@ impl Errand {
 impl Conn {
     /// What it is used for; `None` while idle.
     pub(super) fn purpose(&self) -> Option<Purpose> {
-        Some(match &self.errand {
-            Errand::Initialize => Purpose::Initialize,
-            Errand::Call(call) => Purpose::Call(*call),
-            Errand::Resume(stream) => Purpose::Resume(*stream),
-            Errand::Post(post) => post.purpose(),
-            Errand::End => Purpose::End,
-            Errand::None => return None,
-        })
+        self.errand.purpose()
     }
 
     /// Whether it carries a message that is no call.
@@ -263,7 +268,12 @@ impl Client {
         let mut decoded = Vec::with_capacity(bytes.len());
         let read = events.reader.read(bytes, &mut decoded);
         let mut stop = false;
-        let items = events.decoder.push_items(&decoded, |item| stop = stop || self.item(key, id, item, turn));
+        let items = events.decoder.push_items(&decoded, |item| {
+            if let Some(seen) = streams::seen(id, key, item) {
+                turn.observer.event(&seen);
+                stop = stop || self.item(&seen, turn);
+            }
+        });
         if stop {
             return self.close(id, turn);
         }
@@ -320,6 +330,9 @@ impl Client {
             Phase::Body(body) if body.head.status() != 200 && posts_call(&conn.errand) => {
                 self.answered(conn.errand, &Whole::new(&body.head, b""), turn);
             }
+            Phase::Events(events) if how == Ended::Fin && events.reader.ends_with_connection() => {
+                self.errand_lost(conn.errand, Loss::CleanEnd, true, turn);
+            }
             Phase::Head(_) | Phase::Body(_) | Phase::Events(_) => self.errand_lost(conn.errand, Loss::Cut(how), true, turn),
         }
     }
@@ -342,7 +355,7 @@ fn posts_call(errand: &Errand) -> bool {
 }
 
 /// 2025-11-25, transports, "Session Management": "The session ID MUST only contain visible ASCII characters (ranging from 0x21 to 0x7E)."
-fn usable_session_id(id: &[u8], max_bytes: usize) -> Option<Box<str>> {
+pub(super) fn usable_session_id(id: &[u8], max_bytes: usize) -> Option<Box<str>> {
     let usable = !id.is_empty() && id.len() <= max_bytes && id.iter().all(|byte| matches!(byte, b'!'..=b'~'));
     std::str::from_utf8(id).ok().filter(|_| usable).map(Into::into)
 }

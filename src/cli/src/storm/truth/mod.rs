@@ -106,6 +106,8 @@ struct CallTruth {
     fate: Fate,
     /// Outcomes told already: one mistake has many consequences.
     told: Vec<Outcome>,
+    /// Why the client reads no further, where it does not.
+    refused: Option<String>,
 }
 
 /// A message as the oracle remembers it.
@@ -184,11 +186,6 @@ impl Oracle {
         };
     }
 
-    /// Whether an id is of the newest message that the call's stream has brought.
-    pub(crate) fn is_newest(&self, id: &str) -> bool {
-        self.call.as_ref().is_some_and(|call| call.places.get(&digest(id)) == Some(&call.received.len()))
-    }
-
     /// An item came on the call's stream.
     pub(crate) fn item(&mut self, at_ms: u64, item: Item<'_>) -> Seen {
         self.transcript.add(at_ms, '<', format_args!("{}", Line(&item)));
@@ -228,6 +225,19 @@ impl Oracle {
         self.found.push(Violation { outcome, text, transcript: self.transcript.to_string() });
     }
 
+    /// The client refused to go on. Where nothing else is wrong with the call by its end, that is told: one of the two is mistaken.
+    pub(crate) fn client_refused(&mut self, why: String) {
+        match &mut self.call {
+            Some(call) => call.refused = Some(why),
+            None => self.tell(Outcome::ContinuityViolated, why),
+        }
+    }
+
+    /// Nothing more comes.
+    pub(crate) fn end(&mut self) {
+        self.end_call();
+    }
+
     /// What was found since it was last asked.
     pub(crate) fn take_found(&mut self) -> Vec<Violation> {
         std::mem::take(&mut self.found)
@@ -240,6 +250,13 @@ impl Oracle {
             && !call.told.contains(&Outcome::SilentGap)
         {
             self.tell(Outcome::SilentGap, text);
+        } else if let Some(why) = &call.refused
+            && call.told.is_empty()
+        {
+            self.tell(
+                Outcome::ContinuityViolated,
+                format!("the client reads no further, and nothing else is found wrong: {why}"),
+            );
         }
         for id in call.received.iter().filter_map(|message| message.id) {
             if self.old_ids.len() == OLD_IDS
@@ -266,6 +283,7 @@ impl CallTruth {
             resync: None,
             fate: Fate::Open,
             told: Vec::new(),
+            refused: None,
         }
     }
 

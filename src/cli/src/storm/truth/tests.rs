@@ -337,3 +337,29 @@ fn a_violation_shows_the_stream_up_to_it_and_one_mistake_is_told_once() {
         found[0].transcript
     );
 }
+
+#[test]
+fn a_refusal_of_the_client_is_told_where_nothing_else_is_wrong() {
+    let mut found = oracle();
+    ticks(&mut found, [1, 2]);
+    found.client_refused("event 5 after 3".to_owned());
+    assert_eq!(outcomes(&mut found), [], "what is wrong may still show");
+    found.end();
+    let violations = found.take_found();
+    assert_eq!(violations.iter().map(|violation| violation.outcome).collect::<Vec<_>>(), [Outcome::ContinuityViolated]);
+    assert!(violations[0].text.contains("event 5 after 3") && violations[0].transcript.contains("< id: 2"), "{violations:?}");
+
+    let mut agree = oracle();
+    ticks(&mut agree, [1, 2, 4]);
+    agree.client_refused("event 4 after 2".to_owned());
+    call(&mut agree, 2);
+    assert_eq!(outcomes(&mut agree), [Outcome::SilentGap]);
+}
+
+#[test]
+fn what_is_missing_when_nothing_more_comes_is_told() {
+    let mut oracle = oracle();
+    ticks(&mut oracle, [1, 3]);
+    oracle.end();
+    assert_eq!(outcomes(&mut oracle), [Outcome::SilentGap]);
+}
