@@ -75,7 +75,7 @@ impl Client {
 
     /// Nothing came for too long: a hang, unless the call has its answer. Whether the call is to be given up.
     async fn is_late(&mut self, call: &Call) -> bool {
-        self.thread.record(|recorder| recorder.error(Instant::now(), ErrorKind::Timeout));
+        self.record_late();
         // A kernel whose queue of connections is full lets a client believe that it is connected: it tries again.
         let returning = self.machine.streams().find(|stream| stream.last_id.is_some()).and_then(|stream| stream.conn);
         if let Some(conn) = returning.filter(|_| self.ears.status.is_none()) {
@@ -94,6 +94,12 @@ impl Client {
         true
     }
 
+    /// Nothing came any more: as nothing can once the call is answered.
+    fn record_late(&self) {
+        let why = if self.ears.is_open() { ErrorKind::Timeout } else { ErrorKind::LeftOpen };
+        self.thread.record(|recorder| recorder.error(Instant::now(), why));
+    }
+
     /// Gives the call up.
     async fn abandon(&mut self) -> Over {
         self.give(Input::Abandon { call: self.number(0) }).await;
@@ -108,7 +114,7 @@ impl Client {
         self.ears.note('*', format_args!("a time of quiet is over"));
         self.ears.wished = wished;
         if self.show(&cursor, Until::Lost(call)).await == Heard::Late {
-            self.thread.record(|recorder| recorder.error(Instant::now(), ErrorKind::Timeout));
+            self.record_late();
         }
         self.thread.tell(self.ears.oracle.take_found());
         self.alive

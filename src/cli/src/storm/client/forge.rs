@@ -58,7 +58,7 @@ impl Client {
             Forgery::Foreign => {
                 let cursor = self.thread.foreign(self.index, &mut self.rng)?;
                 // Where ids are so short that two sessions have the same, this is the session's own.
-                (*cursor != *own && !self.ears.past.contains(&cursor)).then_some(cursor)
+                (!self.ears.oracle.has_had(&cursor)).then_some(cursor)
             }
             Forgery::Forged => {
                 let mut bytes = own.as_bytes().to_vec();

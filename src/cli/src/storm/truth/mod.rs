@@ -186,6 +186,12 @@ impl Oracle {
         };
     }
 
+    /// Whether an id came in this session, as far as it remembers.
+    pub(crate) fn has_had(&self, id: &str) -> bool {
+        let id = digest(id);
+        self.old.contains_key(&id) || self.call.as_ref().is_some_and(|call| call.places.contains_key(&id))
+    }
+
     /// An item came on the call's stream.
     pub(crate) fn item(&mut self, at_ms: u64, item: Item<'_>) -> Seen {
         self.transcript.add(at_ms, '<', format_args!("{}", Line(&item)));

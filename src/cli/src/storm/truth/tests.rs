@@ -65,6 +65,19 @@ fn outcomes(oracle: &mut Oracle) -> Vec<Outcome> {
 }
 
 #[test]
+fn the_ids_that_a_session_has_had_are_its_own_beyond_the_call() {
+    let mut oracle = Oracle::default();
+    let sent = |id: &str| Sent { id: id.into(), token: id.into(), expected: Expected::Anything };
+    oracle.call(0, sent("a"));
+    oracle.item(1, Item { event: "message", id: Some("event-1"), data: Some(r#"{"jsonrpc":"2.0","id":"a","result":{}}"#) });
+    assert!(oracle.has_had("event-1") && !oracle.has_had("event-2"));
+    oracle.call(2, sent("b"));
+    assert!(oracle.has_had("event-1"), "a call later");
+    oracle.session();
+    assert!(!oracle.has_had("event-1"), "another session's");
+}
+
+#[test]
 fn a_whole_call_is_no_violation() {
     let mut oracle = oracle();
     open(&mut oracle, "0");
