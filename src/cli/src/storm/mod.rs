@@ -21,8 +21,8 @@ mod units;
 
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use counts::Bound;
