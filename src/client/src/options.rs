@@ -93,7 +93,18 @@ pub fn endpoint(url: &str, options: Options) -> Result<(Endpoint, Config), BadEn
     };
     let authority = uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(bad_url)?;
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    let port = match authority.port_u16() {
+        Some(port) => port,
+        None if authority.as_str() == authority.host() => {
+            if secure {
+                443
+            } else {
+                80
+            }
+        }
+        // What stands there is no port.
+        None => return Err(bad_url()),
+    };
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let mut config = Config::new(authority.as_str(), path);
     config.fields = options.fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
@@ -159,7 +170,17 @@ mod tests {
         );
         assert_eq!(read("http://example.org").unwrap(), expected("example.org", 80, false, "example.org", "/"));
         assert_eq!(read("https://[::1]/x").unwrap(), expected("::1", 443, true, "[::1]", "/x"));
-        for url in ["", "/mcp", "ftp://a/", "http:///mcp", "localhost:1", "http://user:pw@host/", "http://a b/"] {
+        for url in [
+            "",
+            "/mcp",
+            "ftp://a/",
+            "http:///mcp",
+            "localhost:1",
+            "http://user:pw@host/",
+            "http://a b/",
+            "http://a:b/",
+            "http://a:/",
+        ] {
             assert!(matches!(read(url), Err(BadEndpoint::Url(_))), "{url:?}");
         }
         let options = Options { fields: vec![("A".into(), "b\r\nC: d".into())], ..Options::default() };

@@ -61,13 +61,14 @@ impl Target {
     }
 }
 
-/// A machine's limits for a session whose connections nobody ends but the script, and whose patience is the storm's own.
+/// A machine's limits for a session whose one connection nobody ends but the script, and whose patience is the storm's own.
 fn without_clocks() -> Limits {
     let never = Duration::MAX;
     Limits {
         connect_timeout: never,
         answer_timeout: never,
         linger: never,
+        idle: 1,
         reuse: never,
         call_max_age: never,
         silence: None,

@@ -100,7 +100,7 @@ impl Client {
         }
     }
 
-    fn ended(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn ended(&mut self, turn: &mut Turn<'_>) {
         self.state = State::Ended;
         self.close_everything(turn);
         turn.event(Event::Ended);

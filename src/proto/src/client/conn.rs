@@ -96,6 +96,11 @@ impl Conn {
         self.errand.purpose()
     }
 
+    /// Whether it waits for the next request.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle)
+    }
+
     /// Whether it carries a message that is no call.
     pub(super) fn posts(&self) -> bool {
         matches!(self.errand, Errand::Post(_))
@@ -122,7 +127,7 @@ impl Client {
     /// Sends a request on an idle connection, or on a new one.
     pub(super) fn send(&mut self, errand: Errand, bytes: Bytes, turn: &mut Turn<'_>) -> ConnId {
         let sent_by = self.sent_deadline(&errand, turn.now);
-        if let Some(conn) = self.conns.iter_mut().find(|conn| matches!(conn.phase, Phase::Idle)) {
+        if let Some(conn) = self.conns.iter_mut().find(|conn| conn.is_idle()) {
             (conn.phase, conn.errand, conn.deadline) = (Phase::Head(AnswerReader::default()), errand, sent_by);
             turn.out.push(Output::Send { conn: conn.id, bytes });
             return conn.id;
@@ -244,9 +249,10 @@ impl Client {
     /// The request is answered: the connection is kept for the next one, or closed.
     fn release(&mut self, id: ConnId, keep: bool, turn: &mut Turn<'_>) -> Errand {
         let idle_until = turn.now + self.config.limits.reuse;
+        let room = self.conns.iter().filter(|conn| conn.is_idle()).count() < self.config.limits.idle;
         let Some(conn) = self.conn_mut(id) else { return Errand::None };
         let errand = std::mem::replace(&mut conn.errand, Errand::None);
-        if keep {
+        if keep && room {
             (conn.phase, conn.deadline) = (Phase::Idle, Some(idle_until));
         } else {
             self.close(id, turn);

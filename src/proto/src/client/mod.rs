@@ -309,11 +309,12 @@ impl Client {
             State::Ending | State::Ended => return,
             State::Confirming | State::Ready => {}
         }
+        // An idle connection serves for the goodbye.
+        let idle = self.conns.iter().position(Conn::is_idle).map(|at| self.conns.swap_remove(at));
         self.give_up_everything(|| Unknown::Ended, turn);
+        self.conns.extend(idle);
         if self.session.is_none() {
-            self.state = State::Ended;
-            turn.event(Event::Ended);
-            return;
+            return self.ended(turn);
         }
         self.state = State::Ending;
         let request = self.end_request();

@@ -179,3 +179,22 @@ fn what_cannot_be_taken_up_is_not() {
     take_up(&mut bench, None, 7, "a");
     assert!(bench.opened.len() == 1 && bench.client.streams().count() == 0, "a session that has begun is its own");
 }
+
+#[test]
+fn no_more_connections_are_kept_idle_than_the_limit_and_one_serves_for_the_goodbye() {
+    for idle in [1, 2] {
+        let mut bench = Bench::ready(|config| config.limits.idle = idle);
+        let calls = [(); 3].map(|()| bench.call());
+        bench.closed.clear();
+        for (call, conn) in calls {
+            bench.feed(conn, &json(200, "", &result(call.0)));
+        }
+        assert_eq!(bench.closed.len(), 3 - idle);
+        let opened = bench.opened.len();
+        bench.input(Input::End);
+        assert!(bench.opened.len() == opened && bench.request().starts_with("DELETE "), "{}", bench.request());
+        let conn = bench.asked();
+        bench.feed(conn, &empty(200));
+        assert_eq!((bench.closed.len(), bench.client.state()), (3, State::Ended), "all are closed at the end");
+    }
+}
