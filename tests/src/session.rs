@@ -38,10 +38,15 @@ pub fn call_with_token(id: impl Into<Value>, token: impl Into<Value>, tool: &str
     request(id, "tools/call", json!({"name": tool, "arguments": arguments, "_meta": meta}))
 }
 
-/// An `initialize` request.
+/// An `initialize` request of a client that can do nothing.
 pub fn initialize(id: impl Into<Value>, revision: &str) -> Value {
+    initialize_able(id, revision, json!({}))
+}
+
+/// The same of a client that can do this.
+pub fn initialize_able(id: impl Into<Value>, revision: &str, capabilities: Value) -> Value {
     let client = json!({"name": "rejoin-tests", "version": "0"});
-    request(id, "initialize", json!({"protocolVersion": revision, "capabilities": {}, "clientInfo": client}))
+    request(id, "initialize", json!({"protocolVersion": revision, "capabilities": capabilities, "clientInfo": client}))
 }
 
 /// A key for `ticker` that no other test uses.
@@ -78,16 +83,28 @@ impl Session {
 
     /// The same with these fields on every request.
     pub fn begin_with(address: SocketAddr, revision: &str, extra: &[(&str, &str)]) -> Self {
-        let session = Self::unconfirmed(address, revision, extra);
-        let confirmed = session.tell(&notification("notifications/initialized", json!({})));
-        assert_eq!(confirmed.status(), 202, "{}", confirmed.head);
-        session
+        Self::unconfirmed(address, revision, extra).confirmed()
+    }
+
+    /// The same of a client that can do this.
+    pub fn begin_able(address: SocketAddr, revision: &str, capabilities: Value) -> Self {
+        Self::opened(address, revision, &[], &initialize_able("init", revision, capabilities)).confirmed()
     }
 
     /// Initializes only.
     pub fn unconfirmed(address: SocketAddr, revision: &str, extra: &[(&str, &str)]) -> Self {
+        Self::opened(address, revision, extra, &initialize("init", revision))
+    }
+
+    fn confirmed(self) -> Self {
+        let confirmed = self.tell(&notification("notifications/initialized", json!({})));
+        assert_eq!(confirmed.status(), 202, "{}", confirmed.head);
+        self
+    }
+
+    fn opened(address: SocketAddr, revision: &str, extra: &[(&str, &str)], initialize: &Value) -> Self {
         let extra: Vec<_> = extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let mut asked = Request::post(address, &initialize("init", revision));
+        let mut asked = Request::post(address, initialize);
         for (name, value) in &extra {
             asked = asked.with(name, value);
         }

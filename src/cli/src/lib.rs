@@ -6,7 +6,6 @@ mod about;
 mod admin;
 mod bounds;
 mod config;
-mod embedded;
 mod gateway;
 mod key;
 mod logging;
@@ -15,7 +14,6 @@ mod options;
 mod serve;
 mod storm;
 mod tokens;
-mod tools;
 
 use std::process::ExitCode;
 
@@ -37,7 +35,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve an MCP server over Streamable HTTP: COMMAND, which speaks stdio, or the embedded one (tools: echo, ticker, broadcast, rotate).
+    /// Serve an MCP server over Streamable HTTP: COMMAND, which speaks stdio, or without one a server with everything that MCP offers.
     #[command(after_help = config::HELP)]
     Serve(Given),
     /// Put a server under a scripted reconnect storm, and hold every stream to what must come back.

@@ -9,15 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use rejoin::{Builder, ServerHandle, StartError};
+use rejoin_everything::{Everything, Shared};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::embedded::Embedded;
 use crate::gateway::{Gateway, Plant, Running};
 use crate::notify;
 use crate::options::Serve;
 use crate::tokens::Tokens;
-use crate::tools::Executions;
 use crate::{key, logging};
 
 /// Runs until a signal has ended the server. The options make sense together; the warnings are told by the log.
@@ -70,8 +69,8 @@ fn start(builder: Builder, running: Option<&Running>) -> Result<ServerHandle, St
         let plant = Arc::clone(running.plant());
         return builder.serve(move || Gateway::new(Arc::clone(&plant)));
     }
-    let executions = Arc::new(Executions::default());
-    builder.serve(move || Embedded::new(Arc::clone(&executions)))
+    let shared = Shared::default();
+    builder.serve(move || Everything::new(&shared))
 }
 
 /// Does what signals say, for as long as the process lives.

@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use rejoin_proto::ids::CallId;
@@ -180,6 +181,18 @@ impl Call {
     /// withdraws the request.
     pub async fn request(&self, method: &str, params: impl Serialize) -> Result<Json, RequestError> {
         self.0.session.ask(Target::Call(self.0.id), method, params).await
+    }
+
+    /// Ends the connections that wait for the call's answer, so that none is held while it takes long: the client comes back after
+    /// `retry` (or the server's own, where it is `None`; never later than `limits.retry_max`) and gets what was said meanwhile. The call
+    /// itself goes on. Without effect where a client could not come back: before 2025-11-25, and where answers are JSON bodies.
+    pub async fn hang_up(&self, retry: Option<Duration>) -> Result<Emitted, EmitError> {
+        self.0.session.emit(Emission::HangUp { call: self.0.id, retry }).await
+    }
+
+    /// [`hang_up`](Self::hang_up), without waiting.
+    pub fn try_hang_up(&self, retry: Option<Duration>) -> Result<Emitted, EmitError> {
+        self.0.session.try_emit(Emission::HangUp { call: self.0.id, retry })
     }
 
     /// Why the call needs no answer any more, once it does not.

@@ -363,7 +363,10 @@ impl Local {
     fn emit(self: &Rc<Self>, session: SessionId, emission: Emission) {
         let call = match &emission {
             Emission::Result { call, .. } | Emission::Error { call, .. } | Emission::Shed { call, .. } => Some(*call),
-            Emission::Notification { .. } | Emission::Request { .. } | Emission::CancelRequest { .. } => None,
+            Emission::Notification { .. }
+            | Emission::Request { .. }
+            | Emission::CancelRequest { .. }
+            | Emission::HangUp { .. } => None,
         };
         let Some(Err(why)) = self.input(Input::Emitted { session, emission }) else { return };
         tracing::debug!(?session, ?why, "an emission from another thread was not taken");

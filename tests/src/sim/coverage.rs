@@ -99,6 +99,7 @@ const REQUIRED: [&str; 105] = [
     "stream: goodbye with retry",
     "end: complete",
     "end: taken over",
+    "end: hung up",
     "delivery: initialize",
     "delivery: request",
     "delivery: notification",

@@ -418,6 +418,7 @@ fn copy(emission: &Emission) -> Emission {
         Emission::Result { call, result } => Emission::Result { call: *call, result: deep(result) },
         Emission::Error { call, error } => Emission::Error { call: *call, error: deep(error) },
         Emission::Shed { call, why } => Emission::Shed { call: *call, why },
+        Emission::HangUp { call, retry } => Emission::HangUp { call: *call, retry: *retry },
         Emission::CancelRequest { request } => Emission::CancelRequest { request: *request },
     }
 }

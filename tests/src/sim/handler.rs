@@ -100,6 +100,7 @@ impl Handlers {
     pub(crate) fn took(&mut self, speech: &Speech, took: Result<(), NotTaken>) {
         let call = match &speech.meaning {
             Meaning::Answer { call, .. } | Meaning::Begin { call, .. } => *call,
+            Meaning::HangUp { call } => *call,
             Meaning::Note { to: Target::Call(call), .. } | Meaning::Progress { to: Target::Call(call), .. } => call.0,
             Meaning::Ask { request, .. } => {
                 if took.is_ok() {
@@ -151,6 +152,12 @@ impl Handlers {
         task.left -= 1;
         if task.initialize.is_some() {
             return Some(self.talk(session, Target::Standalone, None, plan, rng));
+        }
+        if rng.chance(30) {
+            let usual = plan.limits.retry;
+            let retry = rng.chance(500).then(|| usual + plan.limits.retry_max.mul_f64(rng.below(2_000) as f64 / 1_000.0));
+            let emission = Emission::HangUp { call: CallId(call), retry };
+            return Some(Speech { session, emission, meaning: Meaning::HangUp { call } });
         }
         let to = if rng.chance(100) { Target::Unnamed } else { Target::Call(CallId(call)) };
         Some(self.talk(session, to, Some(call), plan, rng))

@@ -30,6 +30,7 @@ impl Shard {
                 self.withdraw_request(slot, request, turn);
                 Ok(())
             }
+            Emission::HangUp { call, retry } => self.hang_up(slot, call, retry, turn),
             Emission::Result { call, result } => {
                 check_json(Some(&result))?;
                 self.emit_answer(slot, call, Ok(&result), turn)

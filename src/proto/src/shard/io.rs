@@ -178,6 +178,14 @@ pub enum Emission {
         /// Which.
         request: ClientRequestId,
     },
+    /// Ends the connections that a call's stream is on, not the stream. Without effect where a client could not come back: in revisions
+    /// whose streams do not open with an id, and where the answer is one JSON body.
+    HangUp {
+        /// Which call.
+        call: CallId,
+        /// How long the client should wait before it comes back; where not said, as long as after any other cut.
+        retry: Option<Duration>,
+    },
     /// A call's result.
     Result {
         /// Which call.

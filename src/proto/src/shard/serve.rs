@@ -10,14 +10,14 @@ use crate::canary::{self, Canary};
 use crate::connection::{Connection, Form, Run, Serving};
 use crate::eventlog::{EventLog, RingId};
 use crate::http::{CHUNK_END, LAST_CHUNK, Version, chunk_head};
-use crate::ids::{ConnId, Cursor, Position, SlotIndex, StreamNumber};
+use crate::ids::{CallId, ConnId, Cursor, Position, SlotIndex, StreamNumber};
 use crate::mcp;
 use crate::resume::{self, Gap, Step};
 use crate::session::{AnswerState, Session, Stream};
 use crate::sse::{FieldValue, Frame};
 
 use super::counters::GapReason;
-use super::io::Output;
+use super::io::{NotTaken, Output};
 use super::reply;
 use super::{Shard, Turn};
 
@@ -38,6 +38,8 @@ pub(super) enum Ending {
     TakenOver(Duration),
     /// The server shuts down.
     Drained(Duration),
+    /// The handler wants no connection held while it works.
+    HungUp(Duration),
     /// The session or its incarnation ends, and everything that was said has been said.
     Over,
 }
@@ -305,6 +307,29 @@ impl Shard {
         }
     }
 
+    /// Ends the connections of a call's stream, and lets the stream go on. 2025-11-25, transports, "Sending Messages to the Server": "After
+    /// the server has sent an SSE event with an event ID to the client, the server MAY close the connection (without terminating the SSE
+    /// stream) at any time in order to avoid holding a long-lived connection." Clients of older revisions have no id to come back with.
+    pub(super) fn hang_up(
+        &mut self,
+        slot: SlotIndex,
+        call: CallId,
+        retry: Option<Duration>,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), NotTaken> {
+        let session = self.session(slot).ok_or(NotTaken::SessionEnded)?;
+        let number = session.call(call).map(|call| call.stream).ok_or(NotTaken::CallEnded)?;
+        let can_come_back = session.revision.is_some_and(|revision| revision.rules().opening_event);
+        let Some(stream) = session.stream(number).filter(|stream| can_come_back && !stream.json_only) else { return Ok(()) };
+        let limits = &self.config.limits;
+        let retry = retry.map_or(limits.retry, |retry| retry.min(limits.retry_max.max(limits.retry)));
+        for conn in stream.attached.clone() {
+            let retry = self.spread_retry(retry, turn);
+            self.end_serving(conn, Ending::HungUp(retry), turn);
+        }
+        Ok(())
+    }
+
     /// Ends a stream on one connection before the stream itself ends: a clean end, with `retry` where the client may come back.
     pub(super) fn end_serving(&mut self, conn: ConnId, ending: Ending, turn: &mut Turn<'_>) {
         let Some(form) = self.connection(conn).and_then(|connection| connection.serving.as_ref()).map(|serving| serving.form)
@@ -326,7 +351,7 @@ impl Shard {
             .is_some_and(|revision| revision.rules().opening_event);
         match ending {
             // Clients of older revisions take a block without data for a message and fail on it.
-            Ending::TakenOver(retry) | Ending::Drained(retry) if opening_event => {
+            Ending::TakenOver(retry) | Ending::Drained(retry) | Ending::HungUp(retry) if opening_event => {
                 let mut made = Vec::new();
                 Frame { event: None, id: None, retry: Some(retry), data: None }.encode(&mut made);
                 let made = framed(connection, &made);

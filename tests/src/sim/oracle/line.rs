@@ -158,10 +158,12 @@ pub(crate) struct Line {
     pub(crate) answers: Vec<Answer>,
     /// The step in which nothing more could be said.
     pub(crate) finished: Option<u64>,
-    /// GETs that were served it.
+    /// GETs that were served it, and times that its connections were let go.
     pub(crate) epoch: u64,
-    /// The step of the last of them.
+    /// The step of the last of either.
     pub(crate) taken: Option<u64>,
+    /// The step in which its connections were let go last.
+    pub(crate) hung_up: Option<u64>,
     /// The step of the last item, and how many there were before it.
     before: (u64, u64),
     /// A bit for each position that a client was told is lost.

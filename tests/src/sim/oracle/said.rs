@@ -30,6 +30,8 @@ pub(crate) enum Meaning {
     Ask { to: Target, request: u64, method: Rc<str>, params: Rc<str> },
     /// A request is withdrawn.
     Withdraw { request: u64 },
+    /// The connections of a call's stream are let go.
+    HangUp { call: u64 },
     /// A call's result, or error.
     Answer { call: u64, what: What, body: Rc<str> },
     /// The result of `initialize`; no revision where it names none of ours.
@@ -44,6 +46,8 @@ enum Effect {
     Say(u32, Item),
     /// The same, and it waits for an answer.
     Ask(u32, Item, u64),
+    /// No connection may be served this stream any more, until one asks for it again.
+    HangUp(u32),
     /// It ends this call.
     Answer(u64, Item),
     /// Nothing that a client would see.
@@ -139,6 +143,12 @@ impl Oracle {
                 Ok(Effect::Ask(stream, item(What::Request, id, Some(method.clone()), params.clone()), *request))
             }
             Meaning::Withdraw { .. } => Ok(Effect::Nothing),
+            Meaning::HangUp { call } => {
+                let flight = session.flights.get(call).ok_or(NotTaken::CallEnded)?;
+                // Clients of older revisions have no id to come back with.
+                let lets_go = session.revision == "2025-11-25" && !json_only(flight.stream);
+                Ok(if lets_go { Effect::HangUp(flight.stream) } else { Effect::Nothing })
+            }
             Meaning::Answer { call, what, body } => {
                 let flight = session.flights.get(call).ok_or(NotTaken::CallEnded)?;
                 Ok(Effect::Answer(*call, item(*what, Some(self.id_of(flight.marker)), None, body.clone())))
@@ -158,7 +168,7 @@ impl Oracle {
             Meaning::Note { params, .. } | Meaning::Ask { params, .. } => params.len(),
             Meaning::Progress { rest, .. } => rest.len(),
             Meaning::Answer { body, .. } => body.len(),
-            Meaning::Withdraw { .. } | Meaning::Begin { .. } | Meaning::Malformed => 0,
+            Meaning::Withdraw { .. } | Meaning::HangUp { .. } | Meaning::Begin { .. } | Meaning::Malformed => 0,
         };
         // The envelope around a body, at most.
         let around = if certainly { 0 } else { 512 };
@@ -171,7 +181,7 @@ impl Oracle {
             Effect::Say(_, item) => (true, false, item.body.len()),
             Effect::Ask(_, item, _) => (true, true, item.body.len()),
             Effect::Answer(_, item) => (false, true, item.body.len()),
-            Effect::Nothing => (false, false, 0),
+            Effect::HangUp(_) | Effect::Nothing => (false, false, 0),
         };
         let limits = &self.plan.limits;
         let share = if pinned { limits.log_bytes / 100 * usize::from(limits.pinned_percent) } else { limits.log_bytes };
@@ -196,6 +206,12 @@ impl Oracle {
             Effect::Ask(stream, item, request) => {
                 self.sessions[index].present().lines[stream as usize].say(item, moment.step);
                 self.asked(index, request, stream, moment.now)
+            }
+            Effect::HangUp(stream) => {
+                let line = &mut self.sessions[index].present().lines[stream as usize];
+                line.epoch += 1;
+                (line.taken, line.hung_up) = (Some(moment.step), Some(moment.step));
+                Ok(())
             }
             Effect::Answer(call, item) => {
                 self.answered(index, call, item, &speech.meaning, moment);

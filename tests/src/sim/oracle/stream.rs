@@ -513,6 +513,10 @@ impl Oracle {
             self.coverage.hit("end: complete");
             return Ok(());
         }
+        if lines().any(|line| line.hung_up.is_some_and(|step| step >= reading.since)) {
+            self.coverage.hit("end: hung up");
+            return Ok(());
+        }
         if lines().any(|line| line.taken.is_some_and(|taken| taken >= reading.since)) {
             self.coverage.hit("end: taken over");
             return Ok(());
