@@ -31,10 +31,19 @@ pub fn binary() -> &'static PathBuf {
     })
 }
 
+/// The command with these arguments, and without the `REJOIN_` variables of ours: it would take them for its configuration.
+pub fn bare(arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"REJOIN_")) {
+        command.env_remove(name);
+    }
+    command.args(arguments);
+    command
+}
+
 /// The command for a server on a free port, before its last options.
 pub fn command(options: &[&str]) -> Command {
-    let mut command = Command::new(binary());
-    command.arg("serve");
+    let mut command = bare(&["serve"]);
     if !options.contains(&"--listen") {
         command.args(["--listen", "127.0.0.1:0"]);
     }
@@ -65,12 +74,20 @@ impl Rejoin {
         Self::run(&mut flavoured(flavour, options))
     }
 
+    /// Starts the server that this command is.
+    pub fn start_by(command: &mut Command) -> Self {
+        Self::run(command)
+    }
+
     /// The same with so many descriptors at most.
     pub fn start_with_descriptors(flavour: Flavour, descriptors: u32, options: &[&str]) -> Self {
         let server = flavoured(flavour, options);
         let mut shell = Command::new("sh");
         // `exec` keeps the process id, by which the server is stopped.
         shell.args(["-c", &format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"")]).arg(server.get_program());
+        for (name, _) in server.get_envs() {
+            shell.env_remove(name);
+        }
         Self::run(shell.args(server.get_args()))
     }
 

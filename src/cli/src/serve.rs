@@ -3,7 +3,7 @@
 //! Never decides what the server answers.
 
 use std::error::Error;
-use std::io::{Write, stderr, stdout};
+use std::io::{Write, stdout};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -11,19 +11,20 @@ use std::time::Duration;
 use rejoin::{Builder, ServerHandle, StartError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing_subscriber::EnvFilter;
 
 use crate::embedded::Embedded;
 use crate::gateway::{Gateway, Plant, Running};
 use crate::options::Serve;
 use crate::tokens::Tokens;
 use crate::tools::Executions;
+use crate::{key, logging};
 
-/// Runs until a signal has ended the server.
-pub(crate) fn run(options: Serve) -> Result<(), Box<dyn Error>> {
-    options.check()?;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).init();
+/// Runs until a signal has ended the server. The options make sense together; the warnings are told by the log.
+pub(crate) fn run(options: Serve, warnings: &[String]) -> Result<(), Box<dyn Error>> {
+    logging::start(options.log_format)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
     let tokens = options.tokens.as_deref().map(Tokens::read).transpose()?;
     // Before the server starts: a signal that comes at once must not kill it.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
@@ -32,10 +33,14 @@ pub(crate) fn run(options: Serve) -> Result<(), Box<dyn Error>> {
     }
     let (path, drain) = (options.path().to_string(), options.drain);
     let running = options.gateway().map(Plant::start).transpose()?;
-    let builder = match tokens.clone() {
-        Some(tokens) => options.builder().authorize(tokens),
-        None => options.builder(),
-    };
+    let key = options.key_file.as_deref().map(key::read_or_make).transpose()?;
+    let mut builder = options.builder();
+    if let Some(tokens) = tokens.clone() {
+        builder = builder.authorize(tokens);
+    }
+    if let Some(key) = key {
+        builder = builder.key(key);
+    }
     let server = start(builder, running.as_ref())?;
     writeln!(stdout(), "rejoin listening on http://{}{path}", server.local_addr())?;
     stdout().flush()?;

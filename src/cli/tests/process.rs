@@ -14,9 +14,17 @@ struct Served {
     address: SocketAddr,
 }
 
+/// What begins with `REJOIN_` is a setting to the command, and something else to the scripts that run tests.
+fn without_our_variables(mut command: Command) -> Command {
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"REJOIN_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
 /// Runs the command by a shell line in which `$0` is the binary.
 fn serve(line: &str) -> Served {
-    let mut child = Command::new("sh")
+    let mut child = without_our_variables(Command::new("sh"))
         .args(["-c", line, env!("CARGO_BIN_EXE_rejoin")])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -150,7 +158,9 @@ fn a_second_signal_exits_at_once() {
 fn a_port_in_use_or_a_bad_flag_is_one_line_and_a_failure() {
     let served = serve("exec \"$0\" serve --listen 127.0.0.1:0");
     let taken = served.address.to_string();
-    let run = |arguments: &[&str]| Command::new(env!("CARGO_BIN_EXE_rejoin")).args(arguments).output().expect("run");
+    let run = |arguments: &[&str]| {
+        without_our_variables(Command::new(env!("CARGO_BIN_EXE_rejoin"))).args(arguments).output().expect("run")
+    };
     for (arguments, said) in [
         (vec!["serve", "--listen", &taken], "in use"),
         (vec!["serve", "--listen", "nowhere"], "--listen"),

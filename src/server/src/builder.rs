@@ -28,6 +28,9 @@ use crate::task;
 use crate::watch;
 use crate::world::{Anonymous, Authorize, World};
 
+/// Most shards of a server. Reason: a session id names its shard in one byte.
+const MAX_SHARDS: usize = u8::MAX as usize + 1;
+
 /// A server for MCP clients, before it is set up.
 #[derive(Debug)]
 pub struct Server;
@@ -147,9 +150,9 @@ impl Builder {
         H: Handler,
         F: Fn() -> H + Send + Sync + 'static,
     {
+        self.check()?;
         let affinity = Affinity::of_this_thread();
-        let shards = self.shards.unwrap_or_else(|| affinity.cores().clamp(1, usize::from(u8::MAX) + 1));
-        self.check(shards)?;
+        let shards = self.shards.unwrap_or_else(|| affinity.cores().clamp(1, MAX_SHARDS));
         let chosen = driver::choose(self.driver).map_err(StartError::Driver)?;
         let listeners = listener::bind(self.listen, shards).map_err(|error| StartError::Listen(self.listen, error))?;
         let address = listeners[0].local_addr().map_err(|error| StartError::Listen(self.listen, error))?;
@@ -188,8 +191,9 @@ impl Builder {
         }
     }
 
-    fn check(&self, shards: usize) -> Result<(), StartError> {
-        if !(1..=usize::from(u8::MAX) + 1).contains(&shards) {
+    /// What is impossible in these settings, as [`Builder::serve`] would refuse it before anything starts.
+    pub fn check(&self) -> Result<(), StartError> {
+        if self.shards.is_some_and(|shards| !(1..=MAX_SHARDS).contains(&shards)) {
             return Err(StartError::Invalid("the number of shards must be from 1 to 256"));
         }
         if !self.path.starts_with('/') || self.path.contains(|c: char| !c.is_ascii_graphic() || c == '?' || c == '#') {
@@ -340,10 +344,10 @@ mod tests {
     #[test]
     fn impossible_settings_are_refused_before_anything_starts() {
         for shards in [0, 257] {
-            assert!(matches!(Builder::default().shards(shards).check(shards), Err(StartError::Invalid(_))));
+            assert!(matches!(Builder::default().shards(shards).check(), Err(StartError::Invalid(_))));
         }
         for path in ["mcp", "/a b", "/a?b", ""] {
-            assert!(matches!(Builder::default().path(path).check(1), Err(StartError::Invalid(_))), "{path}");
+            assert!(matches!(Builder::default().path(path).check(), Err(StartError::Invalid(_))), "{path}");
         }
     }
 }

@@ -28,6 +28,14 @@ pub enum Driver {
     Epoll,
 }
 
+impl Driver {
+    /// The name of the driver that a server which asks for this one would run on here, or why it would not start. Tries it, which takes
+    /// as long as a server's start.
+    pub fn available(self) -> io::Result<String> {
+        choose(self).map(|chosen| chosen.to_string())
+    }
+}
+
 /// The driver that was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chosen {

@@ -160,7 +160,8 @@ impl Shard {
 
     /// The default `retry`, spread by ±20 % so that a herd does not come back at once.
     pub(super) fn spread_retry(&self, retry: Duration, turn: &mut Turn<'_>) -> Duration {
-        let millis = u64::try_from(retry.as_millis()).unwrap_or(u64::MAX);
+        // Half of what can be said leaves room for the spread.
+        let millis = u64::try_from(retry.as_millis()).unwrap_or(u64::MAX).min(u64::MAX / 2);
         let fifth = millis / 5;
         Duration::from_millis(millis - fifth + (turn.random)() % (2 * fifth + 1))
     }
@@ -284,7 +285,7 @@ impl Shard {
         let again = stream.taken_over.is_some_and(|last| turn.now.since(last) < window);
         stream.takeovers = if again { (stream.takeovers + 1).min(16) } else { 0 };
         stream.taken_over = Some(turn.now);
-        let retry = (retry * (1 << stream.takeovers)).min(most.max(retry));
+        let retry = retry.saturating_mul(1 << stream.takeovers).min(most.max(retry));
         self.counters.takeovers += 1;
         for conn in older {
             let retry = self.spread_retry(retry, turn);

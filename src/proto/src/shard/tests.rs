@@ -295,6 +295,17 @@ fn the_newest_get_takes_over_and_the_older_gets_a_clean_end() {
 }
 
 #[test]
+fn a_retry_without_end_is_doubled_and_spread_without_overflow() {
+    let mut bench = Bench::new(|config| config.limits.retry = std::time::Duration::MAX);
+    let session = bench.session("2025-11-25");
+    for _ in 0..20 {
+        let (_, answer) = bench.get(session, None);
+        let retry = answer.split("retry: ").nth(1).and_then(|rest| rest.lines().next()).expect("a retry");
+        assert!(retry.parse::<u64>().is_ok_and(|retry| retry > u64::MAX / 4), "{retry}");
+    }
+}
+
+#[test]
 fn what_was_said_before_the_client_listened_is_not_lost_and_not_said_twice() {
     let mut bench = Bench::new(|_| {});
     let session = bench.session("2025-11-25");
