@@ -155,8 +155,13 @@ fn run(options: &Options) -> io::Result<()> {
     let runs = if options.smoke { 1 } else { options.runs.max(1) };
     println!("| work | against | here | there | ratio | spread | target |\n|---|---|---|---|---|---|---|");
     let chosen = |work: &&Work| options.works.is_empty() || options.works.iter().any(|part| work.name.contains(part.as_str()));
+    let mut ran = 0;
     for work in WORKS.iter().filter(chosen) {
         println!("{}", measure(work, &setting, runs)?);
+        ran += 1;
+    }
+    if options.smoke {
+        println!("{ran} works, all ran");
     }
     Ok(())
 }
