@@ -2,11 +2,14 @@
 //!
 //! The table of codes is copied from the boundary's specification, not from the code under test.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::http::Head;
 use crate::sse::Block;
-use crate::wire::{Answer, Stream};
+use crate::wire::{Answer, PATIENCE, Stream};
 
 /// The JSON-RPC code that goes with a refusal's code.
 fn rpc_code(code: &str) -> i64 {
@@ -146,4 +149,14 @@ pub fn positions(blocks: &[Block]) -> Vec<u64> {
     let places: Vec<_> = blocks.iter().filter_map(|block| block.id.as_deref()).map(place).collect();
     assert!(places.windows(2).all(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1)), "streams mixed: {places:?}");
     places.into_iter().map(|(_, _, position)| position).collect()
+}
+
+/// Asserts that something comes to hold.
+#[track_caller]
+pub fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -170,6 +170,11 @@ impl Fixture {
                 call.notify("notifications/message", json!({"level": "info", "data": "held"})).await.map_err(failed)?;
                 std::future::pending().await
             }
+            "block" => {
+                // What a handler must not do.
+                std::thread::sleep(Duration::from_millis(number("ms")));
+                Ok(text("blocked"))
+            }
             "panic" => panic!("a tool that panics"),
             other => Err(RpcError::invalid_params(format!("no tool {other}"))),
         }

@@ -7,11 +7,13 @@
 
 pub mod check;
 pub mod embedded;
+pub mod fakes;
 pub mod golden;
 pub mod http;
 pub mod matrix;
 pub mod proxy;
 pub mod request;
+pub mod sdk;
 pub mod server;
 pub mod session;
 pub mod sim;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::matrix::Flavour;
 use crate::wire::PATIENCE;
@@ -74,6 +74,11 @@ impl Rejoin {
         Self::run(&mut flavoured(flavour, options))
     }
 
+    /// The same with these variables in its environment.
+    pub fn start_with_environment(flavour: Flavour, environment: &[(&str, &str)], options: &[&str]) -> Self {
+        Self::run(flavoured(flavour, options).envs(environment.iter().copied()))
+    }
+
     /// Starts the server that this command is.
     pub fn start_by(command: &mut Command) -> Self {
         Self::run(command)
@@ -131,6 +136,15 @@ impl Rejoin {
         };
         let url = line.strip_prefix("rejoin listening on http://").and_then(|url| url.split('/').next());
         url.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("the server said {line:?}"))
+    }
+
+    /// Where its admin listener is, as its log says.
+    pub fn admin(&self) -> SocketAddr {
+        const SAID: &str = "admin listening address=";
+        assert!(self.logs(SAID), "no admin listener in {}", self.log());
+        let log = self.log();
+        let address = log.split(SAID).nth(1).and_then(|rest| rest.split_whitespace().next());
+        address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("no address in {log}"))
     }
 
     /// Its process id.
@@ -194,6 +208,19 @@ impl Rejoin {
         Duration::from_millis(ticks * 1_000 / ticks_a_second)
     }
 
+    /// Its children, zombies included.
+    pub fn children(&self) -> Vec<u32> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the process lives");
+        let listed = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        let all: String = tasks.flatten().map(listed).collect();
+        all.split_whitespace().map(|id| id.parse().expect("a process id")).collect()
+    }
+
+    /// How many descriptors it has open.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("the process lives").count()
+    }
+
     /// Resident memory in KiB, from `/proc`.
     pub fn resident_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process lives");
@@ -202,8 +229,24 @@ impl Rejoin {
     }
 }
 
+impl Rejoin {
+    /// Ends the processes of a gateway that is about to be killed: not each of them ends with its input.
+    fn end_children(&mut self) {
+        if !self.runs() {
+            return;
+        }
+        // Stopped, it starts no other and reaps none: until it is killed, a number is that child's and its group's.
+        self.signal(Signal::STOP);
+        for child in self.children() {
+            // One that has exited may have left nothing in its group.
+            let _ = kill_process_group(Pid::from_raw(child.cast_signed()).expect("a process id"), Signal::KILL);
+        }
+    }
+}
+
 impl Drop for Rejoin {
     fn drop(&mut self) {
+        self.end_children();
         // It may have exited already; either way it is gone afterwards.
         let _ = self.child.kill();
         let _ = self.child.wait();

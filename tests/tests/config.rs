@@ -45,6 +45,7 @@ const SAMPLES: &[(&str, [&str; 3], Option<&str>)] = &[
     ("tokens", [r#""a""#, r#""b c""#, r#""/d""#], None),
     ("allow-anonymous", ["true", "false", "true"], Some("yes")),
     ("key-file", [r#""a""#, r#""b""#, r#""c""#], None),
+    ("admin", [r#""127.0.0.1:1""#, r#""[::1]:2""#, r#""127.0.0.2:0""#], Some("nowhere")),
     ("log-format", [r#""json""#, r#""text""#, r#""json""#], Some("xml")),
     ("max-children", ["1", "2", "4194304"], Some("4194305")),
     ("child-start-timeout", [r#""1s""#, r#""2s""#, r#""3s""#], Some("0s")),

@@ -3,11 +3,10 @@
 //! The child is `children/server.py`, whose every tool is one way to behave.
 
 use std::fs;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rejoin_tests::check::{expired, outcome_unknown, refused};
+use rejoin_tests::check::{expired, outcome_unknown, refused, soon};
 use rejoin_tests::matrix::Flavour;
 use rejoin_tests::on_every_server;
 use rejoin_tests::server::{Rejoin, command};
@@ -58,27 +57,6 @@ fn child(session: &Session) -> u32 {
 fn runs(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
-}
-
-/// The children of a process, zombies included.
-fn children(server: &Rejoin) -> Vec<u32> {
-    let listed = |task: &Path| fs::read_to_string(task.join("children")).unwrap_or_default();
-    let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).expect("the server runs");
-    let all: String = tasks.flatten().map(|task| listed(&task.path())).collect();
-    all.split_whitespace().map(|id| id.parse().expect("a process id")).collect()
-}
-
-fn descriptors(server: &Rejoin) -> usize {
-    fs::read_dir(format!("/proc/{}/fd", server.id())).expect("the server runs").count()
-}
-
-#[track_caller]
-fn soon(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 // ---- what a session is ----
@@ -238,7 +216,7 @@ fn all_that_a_child_started_ends_with_its_session() {
     }
     soon("the gentle one and its own are gone", || !processes[..2].iter().any(|&process| runs(process)));
     soon("the stubborn one and its own are killed", || !processes.iter().any(|&process| runs(process)));
-    soon("nothing is left to be reaped", || children(&server).is_empty());
+    soon("nothing is left to be reaped", || server.children().is_empty());
 }
 
 fn a_hundred_sessions_leave_neither_process_nor_descriptor(on: Flavour) {
@@ -247,8 +225,8 @@ fn a_hundred_sessions_leave_neither_process_nor_descriptor(on: Flavour) {
     let child = format!(r#"read -r line; echo '{{"jsonrpc":"2.0","id":0,"result":{result}}}'; cat > /dev/null"#);
     let server = Rejoin::start(on, &["--max-children", "16", "--", "sh", "-c", &child]);
     ask(server.address, &session(&server).delete());
-    soon("the first child is gone", || children(&server).is_empty());
-    let before = descriptors(&server);
+    soon("the first child is gone", || server.children().is_empty());
+    let before = server.descriptors();
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
@@ -266,8 +244,8 @@ fn a_hundred_sessions_leave_neither_process_nor_descriptor(on: Flavour) {
             });
         }
     });
-    soon("no child is left", || children(&server).is_empty());
-    soon("no descriptor is left", || descriptors(&server) <= before);
+    soon("no child is left", || server.children().is_empty());
+    soon("no descriptor is left", || server.descriptors() <= before);
 }
 
 #[test]
@@ -278,7 +256,7 @@ fn one_child_too_many_is_503_and_a_place_becomes_free() {
     for _ in 0..5 {
         refused(&ask(server.address, &too_many), 503, "shed");
     }
-    assert_eq!(children(&server).len(), 2);
+    assert_eq!(server.children().len(), 2);
     ask(server.address, &first.delete());
     soon("a place is free", || ask(server.address, &too_many).status() == 200);
     assert_eq!(said(&second, "echo", json!({"text": "untouched"})), "untouched");
@@ -288,8 +266,8 @@ fn one_child_too_many_is_503_and_a_place_becomes_free() {
 fn a_session_that_expires_ends_its_child() {
     let server = start(&["--session-ttl", "300ms"], &[]);
     Session::unconfirmed(server.address, NOVEMBER, &[]);
-    assert_eq!(children(&server).len(), 1);
-    soon("its child is gone", || children(&server).is_empty());
+    assert_eq!(server.children().len(), 1);
+    soon("its child is gone", || server.children().is_empty());
 }
 
 #[test]
@@ -305,7 +283,7 @@ fn a_start_that_fails_is_an_error_and_leaves_nothing() {
         let answer = begin(&server);
         assert_eq!((answer.status(), answer.head.field("Mcp-Session-Id")), (200, None), "{environment}");
         assert_eq!(answer.json()["error"]["code"], code, "{environment}: {}", answer.json());
-        soon("its child is gone", || children(&server).is_empty());
+        soon("its child is gone", || server.children().is_empty());
     }
     let server = Rejoin::start(Flavour::PLAIN, &["--", "/no/such/program"]);
     assert_eq!(begin(&server).json()["error"]["code"], -32603);

@@ -4,8 +4,10 @@ use rejoin_proto::canary::{Canary, Hunter};
 
 fn main() {
     for canary in Canary::ALL {
-        if let Hunter::Fuzz(target) = canary.hunter() {
-            println!("{target} {}", canary.name());
+        for hunter in canary.hunters() {
+            if let Hunter::Fuzz(target) = hunter {
+                println!("{target} {}", canary.name());
+            }
         }
     }
 }

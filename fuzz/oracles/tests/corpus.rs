@@ -40,10 +40,9 @@ fn every_canary_of_a_fuzz_target_is_noticed_over_its_corpus() {
 
     std::panic::set_hook(Box::new(|_| {}));
     let mut unnoticed = Vec::new();
-    for &canary in Canary::ALL {
-        let Hunter::Fuzz(target) = canary.hunter() else {
-            continue;
-        };
+    let hunts = Canary::ALL.iter().flat_map(|&canary| canary.hunters().iter().map(move |&hunter| (canary, hunter)));
+    for (canary, hunter) in hunts {
+        let Hunter::Fuzz(target) = hunter else { continue };
         let (_, check) = TARGETS.iter().find(|(name, _)| *name == target).expect("a target of that name");
         plant(Some(canary));
         let noticed = seeds(target).iter().any(|(_, seed)| std::panic::catch_unwind(|| check(seed)).is_err());

@@ -1,16 +1,19 @@
 //! The command `rejoin` as a library: what `main` calls, and the declaration of its options, which tests go by.
 //!
-//! Never speaks HTTP or MCP's transport itself: that is the library's.
+//! Never serves MCP's transport itself: that is the server crate's.
 
 mod about;
+mod admin;
 mod bounds;
 mod config;
 mod embedded;
 mod gateway;
 mod key;
 mod logging;
+mod notify;
 mod options;
 mod serve;
+mod storm;
 mod tokens;
 mod tools;
 
@@ -37,6 +40,8 @@ enum Command {
     /// Serve an MCP server over Streamable HTTP: COMMAND, which speaks stdio, or the embedded one (tools: echo, ticker, broadcast, rotate).
     #[command(after_help = config::HELP)]
     Serve(Given),
+    /// Put a server under a scripted reconnect storm, and hold every stream to what must come back.
+    Storm(Box<storm::Options>),
     /// Print the completions of a shell, for it to load.
     Completions {
         /// The shell.
@@ -71,6 +76,7 @@ pub fn main() -> ExitCode {
             let line = matches.subcommand_matches("serve").expect("what was given to `serve` was read from its own matches");
             serve(&given, line)
         }
+        Ok((Command::Storm(options), _)) => storm::run(&options),
         Ok((Command::Completions { shell }, _)) => printed(&about::completions(shell)),
         Ok((Command::Man { command }, _)) => man(command.as_deref()),
         Err(error) => explain(&error),

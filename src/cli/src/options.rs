@@ -103,6 +103,9 @@ pub(crate) struct Serve {
     /// How long a process of COMMAND may take to answer `initialize`.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = bounds::time)]
     child_start_timeout: Duration,
+    /// Address of the admin listener: /metrics, /healthz, /readyz, /debug/shards; port 0 finds a free one, and the log says which.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Option<SocketAddr>,
     /// An MCP server that speaks stdio, started once for each session, instead of the embedded server.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,

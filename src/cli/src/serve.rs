@@ -14,6 +14,7 @@ use signal_hook::iterator::Signals;
 
 use crate::embedded::Embedded;
 use crate::gateway::{Gateway, Plant, Running};
+use crate::notify;
 use crate::options::Serve;
 use crate::tokens::Tokens;
 use crate::tools::Executions;
@@ -28,10 +29,10 @@ pub(crate) fn run(options: Serve, warnings: &[String]) -> Result<(), Box<dyn Err
     let tokens = options.tokens.as_deref().map(Tokens::read).transpose()?;
     // Before the server starts: a signal that comes at once must not kill it.
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
-    if tokens.is_some() {
+    if tokens.is_some() || notify::is_expected() {
         signals.add_signal(SIGHUP)?;
     }
-    let (path, drain) = (options.path().to_string(), options.drain);
+    let (path, drain, admin) = (options.path().to_string(), options.drain, options.admin);
     let running = options.gateway().map(Plant::start).transpose()?;
     let key = options.key_file.as_deref().map(key::read_or_make).transpose()?;
     let mut builder = options.builder();
@@ -42,8 +43,15 @@ pub(crate) fn run(options: Serve, warnings: &[String]) -> Result<(), Box<dyn Err
         builder = builder.key(key);
     }
     let server = start(builder, running.as_ref())?;
-    writeln!(stdout(), "rejoin listening on http://{}{path}", server.local_addr())?;
+    if let Some(address) = admin {
+        let plant = running.as_ref().map(|running| Arc::clone(running.plant()));
+        let started = crate::admin::start(address, server.clone(), plant);
+        started.map_err(|error| format!("--admin {address}: {error}"))?;
+    }
+    let url = format!("http://{}{path}", server.local_addr());
+    writeln!(stdout(), "rejoin listening on {url}")?;
     stdout().flush()?;
+    notify::ready(&url);
     let (ending, plant) = (server.clone(), running.as_ref().map(|running| Arc::clone(running.plant())));
     thread::Builder::new().name("signals".into()).spawn(move || {
         obey(&mut signals, &ending, drain, tokens.as_ref(), plant.as_deref());
@@ -71,13 +79,18 @@ fn obey(signals: &mut Signals, server: &ServerHandle, drain: Duration, tokens: O
     let mut draining = false;
     for signal in signals.forever() {
         match signal {
-            SIGHUP => match tokens.map(Tokens::reload) {
-                Some(Ok(count)) => tracing::info!(count, "the tokens were read again"),
-                Some(Err(error)) => tracing::error!(%error, "the tokens stay as they were"),
-                None => {}
-            },
+            SIGHUP => {
+                notify::reloading();
+                match tokens.map(Tokens::reload) {
+                    Some(Ok(count)) => tracing::info!(count, "the tokens were read again"),
+                    Some(Err(error)) => tracing::error!(%error, "the tokens stay as they were"),
+                    None => {}
+                }
+                notify::reloaded();
+            }
             _ if !draining => {
                 tracing::info!(signal, ?drain, "draining");
+                notify::stopping();
                 server.shutdown(drain);
                 draining = true;
             }

@@ -2,9 +2,9 @@
 //!
 //! Never blocks a shard: waiting is the shard's own timers'.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rejoin::{Call, EmitError, Emitted, NotTaken, Reply, RpcError};
@@ -18,7 +18,7 @@ const COUNT_MAX: u32 = 1_000_000;
 const INTERVAL_MAX: u64 = 60_000;
 /// Most padding of one notification, in bytes.
 const PAYLOAD_MAX: usize = 1 << 20;
-/// Keys counted at once; one more is an error. Reason: clients choose them.
+/// Keys counted at once; for one more the oldest is forgotten. Reason: clients choose them, and a storm chooses a new one for each call.
 const KEYS_MAX: usize = 65_536;
 /// Longest key, in bytes.
 const KEY_BYTES_MAX: usize = 256;
@@ -30,7 +30,14 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// How often a call with each key began in this process: a second execution shows itself.
 #[derive(Debug, Default)]
-pub(crate) struct Executions(Mutex<HashMap<String, u64>>);
+pub(crate) struct Executions(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    of: HashMap<Arc<str>, u64>,
+    /// The keys, the oldest first.
+    order: VecDeque<Arc<str>>,
+}
 
 impl Executions {
     /// Counts one more beginning under `key`, and says how many there were.
@@ -39,12 +46,19 @@ impl Executions {
             return Err(RpcError::invalid_params(format_args!("key: at most {KEY_BYTES_MAX} bytes, got {}", key.len())));
         }
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if counts.len() >= KEYS_MAX && !counts.contains_key(key) {
-            return Err(RpcError::internal("too many keys were used in this process"));
+        if let Some(count) = counts.of.get_mut(key) {
+            *count += 1;
+            return Ok(*count);
         }
-        let count = counts.entry(key.into()).or_insert(0);
-        *count += 1;
-        Ok(*count)
+        if counts.order.len() == KEYS_MAX
+            && let Some(oldest) = counts.order.pop_front()
+        {
+            counts.of.remove(&oldest);
+        }
+        let key: Arc<str> = key.into();
+        counts.order.push_back(Arc::clone(&key));
+        counts.of.insert(key, 1);
+        Ok(1)
     }
 }
 
@@ -211,4 +225,23 @@ fn text_content(text: &str) -> Value {
 
 fn text_result(text: &str) -> Reply {
     text_content(text).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_counted_until_too_many_newer_ones_came() {
+        let executions = Executions::default();
+        let begin = |key: &str| executions.begin(key).expect("a short key");
+        assert_eq!([begin("first"), begin("first"), begin("second")], [1, 2, 1]);
+        for other in 2..KEYS_MAX {
+            begin(&other.to_string());
+        }
+        assert_eq!(begin("first"), 3, "as many as are counted at once");
+        begin("one more");
+        assert_eq!([begin("second"), begin("first")], [2, 1], "the oldest is forgotten");
+        assert!(executions.begin(&"k".repeat(KEY_BYTES_MAX + 1)).is_err());
+    }
 }

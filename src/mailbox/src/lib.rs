@@ -180,6 +180,11 @@ impl<T> Sender<T> {
         }
     }
 
+    /// How many messages there is room for now, as far as this thread knows: for figures, not for decisions.
+    pub fn room(&self) -> usize {
+        self.shared.room.permits()
+    }
+
     /// Whether the receiver is gone.
     pub fn is_closed(&self) -> bool {
         self.shared.room.is_closed()

@@ -76,6 +76,11 @@ impl Room {
         waiting.into_values().for_each(Waker::wake);
     }
 
+    /// Permits that nobody has.
+    pub(crate) fn permits(&self) -> usize {
+        self.word.load(Ordering::Relaxed) / ONE
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.word.load(Ordering::Acquire) & CLOSED != 0
     }

@@ -47,6 +47,15 @@ fn messages_arrive_in_order_in_batches_no_larger_than_asked() {
 }
 
 #[test]
+fn the_room_that_is_left_is_what_waits_subtracted_from_what_may() {
+    let (sender, mut receiver) = mailbox(8);
+    (0..5).for_each(|message| sender.try_send(message).unwrap());
+    assert_eq!(sender.room(), 3);
+    assert_eq!(poll(&mut receiver, Waker::noop(), 4).0, Poll::Ready(4));
+    assert_eq!(sender.room(), 7);
+}
+
+#[test]
 fn a_burst_into_a_sleeping_receiver_costs_one_wake() {
     const BURST: u64 = if cfg!(miri) { 500 } else { 100_000 };
     let (sender, mut receiver) = mailbox(BURST as usize);

@@ -117,6 +117,8 @@ pub struct Serving {
     pub stream: StreamNumber,
     /// The last event handed over.
     pub position: Position,
+    /// The last event that had been issued when the connection was attached: up to here, what is sent is a replay.
+    pub replay_to: Position,
     /// A `resync` right before the next event was handed over.
     pub announced: bool,
     /// A gap was told on this connection.
@@ -164,8 +166,8 @@ pub struct Run {
     pub after: Position,
     /// … up to this one.
     pub to: Position,
-    /// On the standalone stream, where each event's frame ends, from the first frame's beginning: what was written must be known even
-    /// of events that are evicted before all of it was.
+    /// On the standalone stream, where each of several events' frames ends, from the first frame's beginning: what was written must be
+    /// known even of events that are evicted before all of it was.
     pub ends: Vec<usize>,
 }
 

@@ -327,20 +327,8 @@ impl Cursor {
         if text.is_empty() || text.len() > CURSOR_MAX_LEN {
             return Err(CursorError::Length);
         }
-        let mut fields = text.split(|&byte| byte == b'.');
-        let mut number = |max: u64| fields.next().and_then(|digits| canonical_decimal(digits, max));
-        let incarnation = number(u32::MAX.into()).ok_or(CursorError::Malformed)?;
-        let stream = number(u32::MAX.into()).ok_or(CursorError::Malformed)?;
-        let position = number(u64::MAX).ok_or(CursorError::Malformed)?;
-        let tag = fields.next().and_then(canonical_hex).ok_or(CursorError::Malformed)?;
-        if fields.next().is_some() {
-            return Err(CursorError::Malformed);
-        }
-        let cursor = Self {
-            incarnation: Incarnation(incarnation as u32),
-            stream: StreamNumber(stream as u32),
-            position: Position(position),
-        };
+        let (place, tag) = Place::split(text).ok_or(CursorError::Malformed)?;
+        let cursor = Self { incarnation: place.incarnation, stream: place.stream, position: place.position };
         if bool::from(cursor.tag(key, session).ct_eq(&tag)) { Ok(cursor) } else { Err(CursorError::NotAuthentic) }
     }
 
@@ -381,6 +369,44 @@ impl Cursor {
             text.push(b"0123456789abcdef"[(tag >> (nibble * 4)) as usize & 15]);
         }
         text
+    }
+}
+
+/// What an event id of the shape of ours says, without evidence: whoever holds no key cannot verify the tag. A server must never act on
+/// it, which is what [`Cursor`] is for; a client compares the places that one server names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The life that the id says it belongs to.
+    pub incarnation: Incarnation,
+    /// The stream that it says it stands in.
+    pub stream: StreamNumber,
+    /// The position that it says it names.
+    pub position: Position,
+}
+
+impl Place {
+    /// Reads an id; `None` when it is not the one spelling of three numbers and a tag that [`Cursor::encode`] writes.
+    pub fn peek(id: &str) -> Option<Self> {
+        if id.len() > CURSOR_MAX_LEN {
+            return None;
+        }
+        Self::split(id.as_bytes()).map(|(place, _)| place)
+    }
+
+    /// The place and the tag that text of the canonical spelling holds.
+    fn split(text: &[u8]) -> Option<(Self, u64)> {
+        let mut fields = text.split(|&byte| byte == b'.');
+        let mut number = |max: u64| fields.next().and_then(|digits| canonical_decimal(digits, max));
+        let incarnation = number(u32::MAX.into())?;
+        let stream = number(u32::MAX.into())?;
+        let position = number(u64::MAX)?;
+        let tag = fields.next().and_then(canonical_hex)?;
+        let place = Self {
+            incarnation: Incarnation(incarnation as u32),
+            stream: StreamNumber(stream as u32),
+            position: Position(position),
+        };
+        fields.next().is_none().then_some((place, tag))
     }
 }
 

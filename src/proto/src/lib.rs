@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 pub mod canary;
+pub mod client;
 pub mod connection;
 pub mod eventlog;
 pub mod http;

@@ -2,8 +2,10 @@
 //!
 //! Never decides when to refuse; that is the row's own place (`http`, `mcp`, `incarnations`, `resume`).
 
+use enum_map::Enum;
+
 /// Why a session id leads nowhere: `data.reason` of a 404 `session_expired`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Enum)]
 pub enum Ended {
     /// Its idle time ran out.
     Expired,
@@ -38,6 +40,14 @@ impl Ended {
             Self::Incarnation => "incarnation",
             Self::Forgotten => "forgotten",
             Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether a session can end for this reason; the others are reasons why an id leads nowhere though no session ended.
+    pub const fn is_an_end(self) -> bool {
+        match self {
+            Self::Expired | Self::Deleted | Self::Closed | Self::Shed | Self::Lineage => true,
+            Self::Restarted | Self::Incarnation | Self::Forgotten | Self::Unknown => false,
         }
     }
 }
@@ -79,8 +89,98 @@ pub enum Refusal {
     SessionExpired(Ended),
     /// `Last-Event-ID` is no cursor of this session.
     InvalidCursor(&'static str),
-    /// A limit of the server would be crossed; says which.
-    Shed(&'static str),
+    /// There is no room; says of what, and how people are told.
+    Shed(Room, &'static str),
+}
+
+/// A refusal without what it says: what refusals are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Enum)]
+#[expect(missing_docs, reason = "each is the refusal of its name")]
+pub enum RefusalKind {
+    BadRequest,
+    Forbidden,
+    Unauthorized,
+    NotFound,
+    MethodNotAllowed,
+    NotAcceptable,
+    UnsupportedMediaType,
+    Timeout,
+    TooLarge,
+    HeadTooLarge,
+    TargetTooLong,
+    ParseError,
+    InvalidRequest,
+    UnsupportedRevision,
+    SessionRequired,
+    SessionExpired(Ended),
+    InvalidCursor,
+    Shed,
+}
+
+impl RefusalKind {
+    /// A refusal of this kind that says nothing: its [`shape`](Refusal::shape) has the kind's code and reason.
+    pub const fn example(self) -> Refusal {
+        match self {
+            Self::BadRequest => Refusal::BadRequest(""),
+            Self::Forbidden => Refusal::Forbidden(""),
+            Self::Unauthorized => Refusal::Unauthorized,
+            Self::NotFound => Refusal::NotFound,
+            Self::MethodNotAllowed => Refusal::MethodNotAllowed,
+            Self::NotAcceptable => Refusal::NotAcceptable(""),
+            Self::UnsupportedMediaType => Refusal::UnsupportedMediaType,
+            Self::Timeout => Refusal::Timeout(""),
+            Self::TooLarge => Refusal::TooLarge,
+            Self::HeadTooLarge => Refusal::HeadTooLarge,
+            Self::TargetTooLong => Refusal::TargetTooLong,
+            Self::ParseError => Refusal::ParseError,
+            Self::InvalidRequest => Refusal::InvalidRequest(""),
+            Self::UnsupportedRevision => Refusal::UnsupportedRevision,
+            Self::SessionRequired => Refusal::SessionRequired,
+            Self::SessionExpired(ended) => Refusal::SessionExpired(ended),
+            Self::InvalidCursor => Refusal::InvalidCursor(""),
+            Self::Shed => Refusal::Shed(Room::Handler, ""),
+        }
+    }
+}
+
+/// What there was no room for, or what went to make room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Enum)]
+pub enum Room {
+    /// A connection more: it was turned away.
+    Connection,
+    /// A session more: its `initialize` was refused.
+    Session,
+    /// A call more in one session: it was refused.
+    Call,
+    /// Whatever the handler has too much of: the call was refused.
+    Handler,
+    /// The event log, which a reader that was too slow filled: the reader was cut off.
+    SlowReader,
+    /// Anything new, while the server drains.
+    Draining,
+}
+
+impl Room {
+    /// Its word in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connection => "connections",
+            Self::Session => "sessions",
+            Self::Call => "calls",
+            Self::Handler => "handler",
+            Self::SlowReader => "slow_reader",
+            Self::Draining => "draining",
+        }
+    }
+
+    /// Whether the server as a whole had no room, and others would have been turned away as well. A session's own bound is its own
+    /// affair, and a drain is no lack of room.
+    pub const fn is_the_servers(self) -> bool {
+        match self {
+            Self::Connection | Self::Session | Self::Handler | Self::SlowReader => true,
+            Self::Call | Self::Draining => false,
+        }
+    }
 }
 
 /// What the client should do next: `data.action`.
@@ -141,6 +241,41 @@ pub const RPC_INTERNAL: i32 = -32603;
 pub const RPC_OTHER: i32 = -32000;
 
 impl Refusal {
+    /// No room: of connections.
+    pub const TOO_MANY_CONNECTIONS: Self = Self::Shed(Room::Connection, "The server has too many connections");
+    /// Of sessions alive.
+    pub const TOO_MANY_SESSIONS: Self = Self::Shed(Room::Session, "The server has too many sessions");
+    /// Of a session's calls in flight.
+    pub const TOO_MANY_CALLS: Self = Self::Shed(Room::Call, "The session has too many calls in flight");
+    /// Of a session's streams since it began: their numbers are used up.
+    pub const TOO_MANY_CALLS_EVER: Self = Self::Shed(Room::Call, "The session has had too many calls");
+    /// Of anything new, while the server drains.
+    pub const SHUTTING_DOWN: Self = Self::Shed(Room::Draining, "The server is shutting down");
+
+    /// What it is, without what it says.
+    pub const fn kind(self) -> RefusalKind {
+        match self {
+            Self::BadRequest(_) => RefusalKind::BadRequest,
+            Self::Forbidden(_) => RefusalKind::Forbidden,
+            Self::Unauthorized => RefusalKind::Unauthorized,
+            Self::NotFound => RefusalKind::NotFound,
+            Self::MethodNotAllowed => RefusalKind::MethodNotAllowed,
+            Self::NotAcceptable(_) => RefusalKind::NotAcceptable,
+            Self::UnsupportedMediaType => RefusalKind::UnsupportedMediaType,
+            Self::Timeout(_) => RefusalKind::Timeout,
+            Self::TooLarge => RefusalKind::TooLarge,
+            Self::HeadTooLarge => RefusalKind::HeadTooLarge,
+            Self::TargetTooLong => RefusalKind::TargetTooLong,
+            Self::ParseError => RefusalKind::ParseError,
+            Self::InvalidRequest(_) => RefusalKind::InvalidRequest,
+            Self::UnsupportedRevision => RefusalKind::UnsupportedRevision,
+            Self::SessionRequired => RefusalKind::SessionRequired,
+            Self::SessionExpired(ended) => RefusalKind::SessionExpired(ended),
+            Self::InvalidCursor(_) => RefusalKind::InvalidCursor,
+            Self::Shed(..) => RefusalKind::Shed,
+        }
+    }
+
     /// The table.
     pub fn shape(self) -> Shape {
         use Action::*;
@@ -217,7 +352,7 @@ impl Refusal {
                 false,
             ),
             Self::InvalidCursor(why) => row(400, "invalid_cursor", RPC_OTHER, FixRequest, why, None, false),
-            Self::Shed(why) => row(503, "shed", RPC_OTHER, Reconnect, why, None, false),
+            Self::Shed(_, why) => row(503, "shed", RPC_OTHER, Reconnect, why, None, false),
         }
     }
 }
@@ -230,6 +365,13 @@ mod tests {
     fn a_dead_session_reads_as_session_not_found_to_deployed_clients() {
         let shape = Refusal::SessionExpired(Ended::Unknown).shape();
         assert_eq!((shape.status, shape.rpc_code, shape.message), (404, -32001, "Session not found"));
+    }
+
+    #[test]
+    fn every_kind_of_refusal_is_its_examples_own() {
+        for (kind, ()) in enum_map::EnumMap::<RefusalKind, ()>::default() {
+            assert_eq!(kind.example().kind(), kind);
+        }
     }
 
     #[test]

@@ -113,6 +113,8 @@ pub struct Call {
     pub token: Option<Id>,
     /// What its success changes in the session.
     pub effect: Effect,
+    /// When it began.
+    pub begun: Instant,
     /// Its maximum age.
     pub timer: Timer,
 }

@@ -1,6 +1,6 @@
 //! `docs/boundary.md` and the refusal table say the same.
 
-use rejoin_proto::refusal::{Ended, Refusal};
+use rejoin_proto::refusal::{Ended, Refusal, Room};
 
 const PAGE: &str = include_str!("../../../docs/boundary.md");
 
@@ -36,7 +36,7 @@ fn refusals() -> Vec<Refusal> {
         Refusal::SessionRequired,
         Refusal::SessionExpired(Ended::Unknown),
         Refusal::InvalidCursor("why"),
-        Refusal::Shed("why"),
+        Refusal::Shed(Room::Session, "why"),
     ];
     for refusal in &all {
         match refusal {
@@ -44,7 +44,7 @@ fn refusals() -> Vec<Refusal> {
             Refusal::MethodNotAllowed | Refusal::NotAcceptable(_) | Refusal::UnsupportedMediaType | Refusal::Timeout(_) => {}
             Refusal::TooLarge | Refusal::HeadTooLarge | Refusal::TargetTooLong | Refusal::ParseError => {}
             Refusal::InvalidRequest(_) | Refusal::UnsupportedRevision | Refusal::SessionRequired => {}
-            Refusal::SessionExpired(_) | Refusal::InvalidCursor(_) | Refusal::Shed(_) => {}
+            Refusal::SessionExpired(_) | Refusal::InvalidCursor(_) | Refusal::Shed(..) => {}
         }
     }
     all

@@ -38,11 +38,13 @@ impl Driver {
 
 /// The driver that was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Chosen {
+pub enum Chosen {
+    /// io_uring.
     Uring {
         /// Completions need not interrupt the thread: it looks at them when it enters the kernel anyway (Linux 5.19).
         coop_taskrun: bool,
     },
+    /// epoll.
     Epoll,
 }
 
@@ -67,7 +69,7 @@ const ENTRIES: u32 = 1_024;
 const PROBE_NAME: u64 = 0x7265_6a6f;
 
 /// Chooses the driver; says why io_uring is not it.
-pub(crate) fn choose(wanted: Driver) -> io::Result<Chosen> {
+pub fn choose(wanted: Driver) -> io::Result<Chosen> {
     let probed = match wanted {
         Driver::Epoll => return Ok(Chosen::Epoll),
         Driver::Auto | Driver::Uring => probe(),
@@ -126,7 +128,7 @@ fn try_uring(coop_taskrun: bool) -> io::Result<Chosen> {
 }
 
 /// Builds a runtime on this thread, tells `ready` how that went, and runs `shard` to its end.
-pub(crate) fn run<F: Future<Output = ()>>(chosen: Chosen, ready: impl FnOnce(io::Result<()>), shard: impl FnOnce() -> F) {
+pub fn run<F: Future<Output = ()>>(chosen: Chosen, ready: impl FnOnce(io::Result<()>), shard: impl FnOnce() -> F) {
     match chosen {
         Chosen::Uring { coop_taskrun } => {
             let runtime: RuntimeBuilder<TimeDriver<IoUringDriver>> =

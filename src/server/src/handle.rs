@@ -16,6 +16,7 @@ use rejoin_proto::time::Instant;
 use crate::error::EmitError;
 use crate::mail::{Mail, Remote};
 use crate::session;
+use crate::stats::ShardStats;
 
 /// A handle to a running server. The server runs until [`shutdown`](Self::shutdown), whether a handle is left or not.
 #[derive(Clone)]
@@ -91,6 +92,40 @@ impl ServerHandle {
             }
         }
         all
+    }
+
+    /// What every shard counts and has, in the order of the shards.
+    ///
+    /// Each shard is asked, and answers between two of its turns, so that counting costs it nothing while nobody asks. One that does
+    /// not answer within `patience` (a handler blocks it) is [`Unresponsive`](crate::ShardState::Unresponsive). Blocks this thread:
+    /// not for a shard's own, which could not answer meanwhile.
+    ///
+    /// ```
+    /// # use rejoin::{Call, Handler, Json, Reply, RpcError, Server, Session};
+    /// # struct Nobody;
+    /// # impl Handler for Nobody {
+    /// #     async fn initialize(&self, _: &Session, _: &Json) -> Result<Json, RpcError> { Err(RpcError::internal("nobody")) }
+    /// #     async fn request(&self, call: &Call) -> Result<Reply, RpcError> { Err(RpcError::method_not_found(call.method())) }
+    /// # }
+    /// let server = Server::builder().shards(2).serve(|| Nobody)?;
+    /// for (shard, stats) in server.stats(std::time::Duration::from_secs(1)).iter().enumerate() {
+    ///     match stats.state.snapshot() {
+    ///         Some(now) => println!("shard {shard}: {} sessions", now.kernel.sessions),
+    ///         None => println!("shard {shard} does not answer"),
+    ///     }
+    /// }
+    /// # server.shutdown(std::time::Duration::ZERO);
+    /// # server.wait();
+    /// # Ok::<(), rejoin::StartError>(())
+    /// ```
+    pub fn stats(&self, patience: Duration) -> Vec<ShardStats> {
+        let deadline = std::time::Instant::now() + patience;
+        // All are asked before one is waited for.
+        let asked: Vec<_> = self.remotes.iter().map(|remote| remote.ask()).collect();
+        let answers = self.remotes.iter().zip(asked);
+        answers
+            .map(|(remote, before)| ShardStats { state: remote.wait(before, deadline), mail_waiting: remote.mail_waiting() })
+            .collect()
     }
 
     /// The present instant, as [`SessionView::last_active`] counts: `handle.now().since(view.last_active)` is a session's idle time.

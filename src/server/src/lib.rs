@@ -54,11 +54,14 @@ mod handler;
 mod json;
 mod listener;
 mod mail;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod random;
 mod sent;
 mod session;
 mod shard;
 mod socket;
+mod stats;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -77,13 +80,23 @@ pub use json::Json;
 pub use sent::{SendHandler, Sent, Work};
 pub use session::Session;
 pub use shard::{sleep, yield_now};
+pub use stats::{ShardSnapshot, ShardState, ShardStats};
 pub use world::{Anonymous, Authorize};
+
+/// What the shell is made of, for programs of ours that hold as many connections from the other side: drivers and sockets.
+///
+/// Not for embedders: it follows the shell, and knows nothing of MCP.
+pub mod shell {
+    pub use crate::driver::{Chosen, choose, run};
+    pub use crate::socket::{Received, Written, finish, receive, reset_on_close, send, take_error};
+}
 
 pub use rejoin_proto::http::Head;
 pub use rejoin_proto::ids::{Incarnation, Key, Principal, SessionId};
 pub use rejoin_proto::limits::Limits;
 pub use rejoin_proto::mcp::Revision;
 pub use rejoin_proto::refusal::Ended;
+pub use rejoin_proto::shard::counters;
 pub use rejoin_proto::shard::io::{Cancelled, NotTaken, Unauthorized};
 pub use rejoin_proto::shard::{Finished, ResponsePolicy, SessionView};
 pub use rejoin_proto::time::Instant;

@@ -4,7 +4,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use rejoin_proto::shard::io::{Command, Emission, NotTaken, Outcome};
 use rejoin_proto::time::Instant;
 
 use crate::error::EmitError;
+use crate::stats::{ShardSnapshot, ShardState};
 
 /// Messages that a shard's mailbox holds. Reason: a burst of a thousand handoffs; each waits at its sender past that.
 pub(crate) const CAPACITY: usize = 1_024;
@@ -71,6 +72,8 @@ pub(crate) struct Remote {
     pub(crate) common: Arc<Common>,
     mail: Sender<Mail>,
     aside: Mutex<Aside>,
+    /// Whoever waits for a snapshot.
+    given: Condvar,
 }
 
 /// What must reach the shard whether its mailbox has room or not.
@@ -80,7 +83,23 @@ struct Aside {
     drain: Option<Instant>,
     /// Knocks of the watch that were not answered.
     knocks: u32,
+    /// Somebody waits for a snapshot.
+    asked: bool,
+    /// Snapshots given so far, and the last one.
+    given: u64,
+    snapshot: Option<Arc<ShardSnapshot>>,
+    /// The shard has ended: it gives no more.
+    ended: bool,
     waker: Option<Waker>,
+}
+
+/// What a shard finds aside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// It is to drain.
+    pub(crate) drain: Option<Instant>,
+    /// It is to give a snapshot, before it does anything else.
+    pub(crate) asked: bool,
 }
 
 /// Why a message was not posted.
@@ -109,7 +128,7 @@ impl From<NotPosted> for EmitError {
 
 impl Remote {
     pub(crate) fn new(common: Arc<Common>, mail: Sender<Mail>) -> Self {
-        Self { common, mail, aside: Mutex::default() }
+        Self { common, mail, aside: Mutex::default(), given: Condvar::new() }
     }
 
     /// Posts, or says at once that there is no room.
@@ -145,17 +164,65 @@ impl Remote {
         unanswered
     }
 
-    /// For the shard: what was left, and whether to drain; pending while there is neither. That it asks is its sign of life.
-    pub(crate) fn poll_aside(&self, cx: &mut Context<'_>, left: &mut Vec<Left>) -> Poll<Option<Instant>> {
+    /// Asks for a snapshot; [`wait`](Self::wait) waits for it. Says how many were given before.
+    pub(crate) fn ask(&self) -> u64 {
+        let mut aside = self.aside();
+        aside.asked = true;
+        let before = aside.given;
+        wake(aside);
+        before
+    }
+
+    /// Blocks until a snapshot was given after `before` others, but not beyond `deadline`. However many ask and however long the
+    /// shard does not answer, there is one snapshot at most to keep.
+    pub(crate) fn wait(&self, before: u64, deadline: std::time::Instant) -> ShardState {
+        let mut aside = self.aside();
+        loop {
+            match &aside.snapshot {
+                Some(snapshot) if aside.ended => return ShardState::Ended(Arc::clone(snapshot)),
+                Some(snapshot) if aside.given > before => return ShardState::Running(Arc::clone(snapshot)),
+                _ => {}
+            }
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() {
+                return ShardState::Unresponsive;
+            }
+            aside = self.given.wait_timeout(aside, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// For the shard: what was asked for.
+    pub(crate) fn give(&self, snapshot: ShardSnapshot) {
+        let mut aside = self.aside();
+        aside.given += 1;
+        let before = aside.snapshot.replace(Arc::new(snapshot));
+        drop(aside);
+        self.given.notify_all();
+        drop(before);
+    }
+
+    /// For the shard: it has ended, and this is the last.
+    pub(crate) fn end(&self, snapshot: ShardSnapshot) {
+        self.aside().ended = true;
+        self.give(snapshot);
+    }
+
+    /// Messages that wait for the shard.
+    pub(crate) fn mail_waiting(&self) -> usize {
+        CAPACITY.saturating_sub(self.mail.room())
+    }
+
+    /// For the shard: what was left and what is wanted; pending while there is nothing. That it asks is its sign of life.
+    pub(crate) fn poll_aside(&self, cx: &mut Context<'_>, left: &mut Vec<Left>) -> Poll<Found> {
         let mut aside = self.aside();
         aside.knocks = 0;
         left.append(&mut aside.left);
-        let drain = aside.drain.take();
-        if left.is_empty() && drain.is_none() {
+        let found = Found { drain: aside.drain.take(), asked: std::mem::take(&mut aside.asked) };
+        if left.is_empty() && found == Found::default() {
             aside.waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        Poll::Ready(drain)
+        Poll::Ready(found)
     }
 
     /// Nothing panics while it is locked, so a poisoned lock is as good as any.

@@ -18,6 +18,7 @@ use futures_channel::oneshot;
 use rejoin_mailbox::Receiver;
 use rejoin_proto::ids::{ClientRequestId, SessionId, ShardIndex};
 use rejoin_proto::limits::Limits;
+use rejoin_proto::shard::counters::Snapshot;
 use rejoin_proto::shard::io::{Command, ConnId, Delivery, Emission, Input, NotTaken, Outcome, Output};
 use rejoin_proto::shard::{SessionView, Shard};
 use rejoin_proto::time::Instant;
@@ -27,8 +28,9 @@ use crate::connection::{self, Conn, Handoff};
 use crate::dispatch::{Deliver, instead};
 use crate::error::RpcError;
 use crate::listener;
-use crate::mail::{Asked, Left, Mail, Remote};
+use crate::mail::{Asked, Found, Left, Mail, Remote};
 use crate::random::Random;
+use crate::stats::ShardSnapshot;
 use crate::task::{Tasks, die_of};
 use crate::timer::{self, Timer};
 use crate::turn::Turn;
@@ -59,6 +61,8 @@ pub(crate) trait Kernel {
     );
 
     fn sessions(&self) -> Vec<SessionView>;
+
+    fn snapshot(&self, now: Instant) -> Snapshot;
 }
 
 impl Kernel for Shard {
@@ -75,6 +79,10 @@ impl Kernel for Shard {
 
     fn sessions(&self) -> Vec<SessionView> {
         Self::sessions(self).collect()
+    }
+
+    fn snapshot(&self, now: Instant) -> Snapshot {
+        Self::snapshot(self, now)
     }
 }
 
@@ -173,6 +181,7 @@ impl Local {
             }
         }
         monoio::time::sleep(Duration::from_millis(2)).await;
+        self.remote.end(self.snapshot());
         CURRENT.set(None);
     }
 
@@ -274,15 +283,18 @@ impl Local {
     async fn take_all_mail(self: Rc<Self>, mut receiver: Receiver<Mail>) {
         let (mut batch, mut left) = (Vec::new(), Vec::new());
         loop {
-            let drain = poll_fn(|cx| {
+            let found = poll_fn(|cx| {
                 // Both are asked, so that both know whom to wake.
                 let mail = receiver.poll_batch(cx, &mut batch, MAIL_PER_TURN);
                 match self.remote.poll_aside(cx, &mut left) {
-                    Poll::Pending => mail.map(|_| None),
+                    Poll::Pending => mail.map(|_| Found::default()),
                     aside => aside,
                 }
             })
             .await;
+            if found.asked {
+                self.remote.give(self.snapshot());
+            }
             let full = batch.len() == MAIL_PER_TURN;
             for mail in batch.drain(..) {
                 self.take_mail(mail);
@@ -290,12 +302,21 @@ impl Local {
             for left in left.drain(..) {
                 self.take_left(left);
             }
-            if let Some(deadline) = drain {
+            if let Some(deadline) = found.drain {
                 self.begin_drain(deadline);
             }
             if full {
                 self.turn.pass().await;
             }
+        }
+    }
+
+    /// What an operator may know.
+    fn snapshot(&self) -> ShardSnapshot {
+        ShardSnapshot {
+            kernel: self.kernel.borrow().snapshot(self.now()),
+            tasks: self.tasks.len(),
+            client_requests: self.requests.borrow().len(),
         }
     }
 

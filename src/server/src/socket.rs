@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFla
 
 /// What a read gave.
 #[derive(Debug)]
-pub(crate) enum Received {
+pub enum Received {
     /// So many bytes.
     Bytes(usize),
     /// A FIN: there will be no more.
@@ -25,7 +25,7 @@ pub(crate) enum Received {
 
 /// What a write took.
 #[derive(Debug)]
-pub(crate) enum Written {
+pub enum Written {
     /// So many bytes.
     Bytes(usize),
     /// Nothing now.
@@ -43,7 +43,7 @@ fn descriptor(stream: &TcpStream) -> BorrowedFd<'_> {
 }
 
 /// Reads what is there.
-pub(crate) fn receive(stream: &TcpStream, buffer: &mut [u8]) -> Received {
+pub fn receive(stream: &TcpStream, buffer: &mut [u8]) -> Received {
     match retry_on_intr(|| rustix::net::recv(descriptor(stream), &mut *buffer, RecvFlags::DONTWAIT)) {
         Ok((0, _)) => Received::End,
         Ok((bytes, _)) => Received::Bytes(bytes),
@@ -53,7 +53,7 @@ pub(crate) fn receive(stream: &TcpStream, buffer: &mut [u8]) -> Received {
 }
 
 /// Writes what fits. A peer that is gone is an answer, not a signal (`SIGPIPE`).
-pub(crate) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> Written {
+pub fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> Written {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
     let sent = retry_on_intr(|| rustix::net::sendmsg(descriptor(stream), slices, &mut SendAncillaryBuffer::default(), flags));
     match sent {
@@ -63,13 +63,18 @@ pub(crate) fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> Written {
     }
 }
 
+/// The error that a socket has to tell, if any: how an attempt to connect ended.
+pub fn take_error(stream: &TcpStream) -> io::Result<()> {
+    sockopt::socket_error(descriptor(stream))?.map_err(io::Error::from)
+}
+
 /// Sends a FIN after what was written. A peer that is gone already needs none.
-pub(crate) fn finish(stream: &TcpStream) {
+pub fn finish(stream: &TcpStream) {
     let _ = rustix::net::shutdown(descriptor(stream), Shutdown::Write);
 }
 
 /// Makes the close that follows a reset, and drops what is still unsent.
-pub(crate) fn reset_on_close(stream: &TcpStream) {
+pub fn reset_on_close(stream: &TcpStream) {
     let _ = sockopt::set_socket_linger(descriptor(stream), Some(Duration::ZERO));
 }
 

@@ -268,3 +268,27 @@ fn a_port_in_use_is_an_error_that_names_it() {
     let error = builder(rejoin::Driver::Epoll, 2).listen(taken).serve(|| common::Desk::new().0).expect_err("in use");
     assert_eq!(error.to_string(), format!("cannot listen on {taken}: Address already in use (os error 98)"));
 }
+
+#[test]
+fn stats_add_up_to_what_happened_whoever_asks_at_once() {
+    for driver in drivers() {
+        let (server, ..) = desk(builder(driver, 2));
+        let sessions = spread(&server.0).len() as u64;
+        let sums = |handle: &rejoin::ServerHandle| {
+            let stats = handle.stats(Duration::from_secs(5));
+            let kernels: Vec<_> = stats.iter().map(|stats| &stats.state.snapshot().expect("both answer").kernel).collect();
+            let sum = |figure: fn(&rejoin::counters::Snapshot) -> u64| kernels.iter().map(|kernel| figure(kernel)).sum::<u64>();
+            [
+                sum(|now| now.sessions.into()),
+                sum(|now| now.counters.sessions_begun),
+                sum(|now| now.counters.calls_answered.count()),
+            ]
+        };
+        std::thread::scope(|scope| {
+            let asking: Vec<_> = (0..8).map(|_| scope.spawn(|| sums(&server.0))).collect();
+            for asked in asking {
+                assert_eq!(asked.join().expect("no panic"), [sessions; 3]);
+            }
+        });
+    }
+}

@@ -17,6 +17,8 @@ pub(super) const STRAGGLERS: Duration = Duration::from_millis(250);
 /// How long the output of a child that has exited is still read. Reason: its last answer may stand in the pipe, and what it started
 /// may hold the pipe open for ever.
 pub(super) const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(1);
+/// How long a child that closed its stdin or stdout may take to exit and be counted as one that exited. Reason: an exit closes both first.
+pub(super) const EXIT_FOLLOWS: Duration = Duration::from_millis(100);
 /// How long all children together may take to end when the server has; each is killed then.
 pub(super) const END_WITHIN: Duration = Duration::from_secs(6);
 /// Bytes of a line on a child's stderr; the rest of it is left out.

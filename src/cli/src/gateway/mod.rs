@@ -3,6 +3,7 @@
 //! Children, their pipes and their ends are the business of one thread with a runtime of its own; a shard's thread only puts messages
 //! into a queue and takes answers from its mailbox. Never parses params or results.
 
+mod counts;
 mod limits;
 mod lines;
 mod process;
@@ -16,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use enum_map::Enum;
 use rejoin::{Call, Cancelled, EmitError, Ended, Handler, Json, Limits, Reply, RpcError, Session, SessionId};
 use rustix::process::{Pid, Signal};
 use tokio::io::AsyncWriteExt;
@@ -24,7 +26,10 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use limits::{END_WITHIN, OUTPUT_AFTER_EXIT, STDERR_LINE, STDERR_LINES, Waiting, backlog};
+pub(crate) use counts::register;
+
+use counts::Counts;
+use limits::{END_WITHIN, EXIT_FOLLOWS, OUTPUT_AFTER_EXIT, STDERR_LINE, STDERR_LINES, Waiting, backlog};
 use lines::{Line, Lines};
 use process::Process;
 use routes::{Routes, Started};
@@ -54,6 +59,7 @@ pub(crate) struct Plant {
     groups: Mutex<HashSet<Pid>>,
     /// Set when every child is to end.
     ending: watch::Sender<bool>,
+    counts: Counts,
 }
 
 /// The thread of a plant. Dropped without [`end`](Self::end), it goes on until the process ends.
@@ -75,6 +81,7 @@ impl Plant {
             room: Arc::new(Semaphore::new(room)),
             groups: Mutex::default(),
             ending: watch::channel(false).0,
+            counts: Counts::default(),
         });
         let (running, all) = (Arc::clone(&plant), u32::try_from(room).unwrap_or(u32::MAX));
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(move || {
@@ -96,6 +103,12 @@ impl Plant {
     fn groups(&self) -> MutexGuard<'_, HashSet<Pid>> {
         // A panic while it was locked cannot have left it half changed.
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Places for children that are taken.
+    fn children(&self) -> u64 {
+        let places = usize::try_from(self.settings.max_children).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
+        places.saturating_sub(self.room.available_permits()) as u64
     }
 
     /// Kills every child at once, for a process that is about to exit.
@@ -146,12 +159,15 @@ impl Gateway {
     /// Takes a place and has a child started in it; returns where its answer to `initialize` will come.
     fn seat(&self, session: &Session, params: &Json) -> Result<oneshot::Receiver<Started>, RpcError> {
         let place = Arc::clone(&self.plant.room).try_acquire_owned();
-        let place = place.map_err(|_| RpcError::shed("The server runs as many processes as it may"))?;
-        let limits = self.plant.settings.limits.clone();
+        let place = place.map_err(|_| {
+            self.plant.counts.refused.add(1);
+            RpcError::shed("The server runs as many processes as it may")
+        })?;
+        let limits = &self.plant.settings.limits;
         // As much as two of the largest requests may wait for a child to read them.
         let (child, waiting) = backlog(limits.body_bytes.saturating_mul(2));
         let (starting, started) = oneshot::channel();
-        let routes = Routes::new(session.clone(), params, child, limits, starting);
+        let routes = Routes::new(session.clone(), params, child, Arc::clone(&self.plant), starting);
         let (open, closed) = oneshot::channel();
         self.children.borrow_mut().insert(session.id(), Seat { routes: Arc::clone(&routes), _open: open });
         self.plant.runtime.spawn(live(Arc::clone(&self.plant), routes, waiting, closed, place));
@@ -188,7 +204,7 @@ impl Handler for Gateway {
 }
 
 /// Why a child's life ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enum)]
 enum End {
     /// It has exited.
     Exited,
@@ -202,6 +218,19 @@ enum End {
     NoLongerNeeded,
 }
 
+impl End {
+    /// Its word in metrics.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::ClosedOutput => "closed_output",
+            Self::ClosedInput => "closed_input",
+            Self::SlowStart => "slow_start",
+            Self::NoLongerNeeded => "no_longer_needed",
+        }
+    }
+}
+
 /// A child's life, from its start until it is reaped and its place is free.
 async fn live(
     plant: Arc<Plant>,
@@ -213,12 +242,14 @@ async fn live(
     let (mut process, pipes) = match Process::start(&plant.settings.command) {
         Ok(started) => started,
         Err(error) => {
+            plant.counts.failed.add(1);
             tracing::error!(session = ?routes.session(), %error, "the command could not be started");
             routes.fail_start(RpcError::internal("the server's process could not be started"));
             return routes.close();
         }
     };
     plant.groups().insert(process.group());
+    plant.counts.started.add(1);
     tracing::debug!(session = ?routes.session(), process = process.group().as_raw_nonzero().get(), "a child was started");
     let mut writer = tokio::spawn(write(waiting, pipes.stdin));
     let mut reader = tokio::spawn(read(Arc::clone(&routes), pipes.stdout));
@@ -248,6 +279,9 @@ async fn live(
     if !routes.fail_start(error) && why != End::NoLongerNeeded {
         close(routes.session()).await;
     }
+    let exit_follows =
+        matches!(why, End::ClosedOutput | End::ClosedInput) && timeout(EXIT_FOLLOWS, process.exited()).await.is_ok();
+    plant.counts.ended[if exit_follows { End::Exited } else { why }].add(1);
     routes.close();
     let group = process.group();
     let status = process.end().await;
@@ -310,6 +344,7 @@ async fn log(routes: Arc<Routes>, stderr: ChildStderr) {
         }
         if logged == STDERR_LINES {
             left_out += 1;
+            routes.counts().unlogged.add(1);
             continue;
         }
         logged += 1;

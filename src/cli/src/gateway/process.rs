@@ -13,6 +13,8 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{sleep, timeout};
 
+use crate::notify;
+
 use super::limits::{KILL_AFTER, STRAGGLERS, TERM_AFTER};
 
 /// A child's three pipes.
@@ -32,12 +34,18 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts the command as the leader of a process group of its own. It inherits our environment and no descriptor but its pipes:
+    /// Starts the command as the leader of a process group of its own. It inherits our environment, without what a
+    /// service manager set for us alone, and no descriptor but its pipes:
     /// everything else that we hold closes on exec.
     pub(super) fn start(command: &[OsString]) -> io::Result<(Self, Pipes)> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let exits = unix::signal(SignalKind::child())?;
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        // What was meant for us alone.
+        for variable in notify::VARIABLES {
+            command.env_remove(variable);
+        }
+        let mut child = command
             .args(arguments)
             .process_group(0)
             .stdin(Stdio::piped())

@@ -15,6 +15,8 @@ use rejoin_proto::mcp::{self, Body, Id, Message, Notification, Request, Response
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
+use super::Plant;
+use super::counts::Counts;
 use super::limits::{Backlog, NotTold, worth_a_line};
 use super::lines::Line;
 
@@ -28,7 +30,7 @@ pub(super) type Started = Result<Json, RpcError>;
 pub(super) struct Routes {
     session: Session,
     child: Backlog,
-    limits: Limits,
+    plant: Arc<Plant>,
     table: Mutex<Table>,
     /// Lines that were no messages.
     unusable: AtomicU64,
@@ -54,11 +56,11 @@ impl Routes {
         session: Session,
         params: &Json,
         child: Backlog,
-        limits: Limits,
+        plant: Arc<Plant>,
         starting: oneshot::Sender<Started>,
     ) -> Arc<Self> {
         let table = Mutex::new(Table { starting: Some(starting), ..Table::default() });
-        let routes = Self { session, child, limits, table, unusable: AtomicU64::new(0), untold: AtomicU64::new(0) };
+        let routes = Self { session, child, plant, table, unusable: AtomicU64::new(0), untold: AtomicU64::new(0) };
         // The first message of an empty queue.
         let _ = routes.child.tell_always(line(|out| mcp::write_request(out, INITIALIZE, "initialize", Some(params.as_bytes()))));
         Arc::new(routes)
@@ -69,9 +71,18 @@ impl Routes {
         &self.session
     }
 
+    fn limits(&self) -> &Limits {
+        &self.plant.settings.limits
+    }
+
+    /// What is counted of all children.
+    pub(super) fn counts(&self) -> &Counts {
+        &self.plant.counts
+    }
+
     /// The longest line of the child that can be a message.
     pub(super) fn longest_line(&self) -> usize {
-        self.limits.message_bytes
+        self.limits().message_bytes
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -118,6 +129,7 @@ impl Routes {
     pub(super) fn notified(&self, method: &str, params: Option<&Json>) {
         let line = line(|out| mcp::write_notification(out, method, params.map(Json::as_bytes)));
         if self.child.tell(line) == Err(NotTold::Full) {
+            self.counts().untold.add(1);
             let nth = self.untold.fetch_add(1, Ordering::Relaxed) + 1;
             if worth_a_line(nth) {
                 tracing::warn!(session = ?self.session, nth, "the child does not read its input: a notification was left out");
@@ -161,16 +173,20 @@ impl Routes {
         }
         match line {
             Line::Whole(line) if line.trim_ascii().is_empty() => {}
-            Line::Whole(line) => match mcp::parse(line, &self.limits) {
+            Line::Whole(line) => match mcp::parse(line, self.limits()) {
                 Ok(Body::One(message)) => self.message(message).await,
                 Ok(Body::Batch(messages)) => {
                     for message in messages {
                         self.message(message).await;
                     }
                 }
-                Err(refusal) => self.unusable(refusal.shape().message),
+                Err(refusal) => {
+                    self.counts().unusable.add(1);
+                    self.unusable(refusal.shape().message);
+                }
             },
             Line::TooLong { start, end } => {
+                self.counts().too_long.add(1);
                 self.unusable("It is longer than this server admits");
                 let call = answered_by(start, end).and_then(|number| self.table().calls.remove(&number));
                 if let Some(call) = call {
@@ -236,7 +252,7 @@ impl Routes {
     async fn ask(self: &Arc<Self>, request: Request<'_>) {
         let withdrawn = {
             let mut table = self.table();
-            if table.asked.len() >= self.limits.client_requests || table.asked.contains_key(&request.id) {
+            if table.asked.len() >= self.limits().client_requests || table.asked.contains_key(&request.id) {
                 drop(table);
                 let error = RpcError::internal("too many requests, or two of one id, are unanswered");
                 return self.answer_child(&request.id, Err(&error));

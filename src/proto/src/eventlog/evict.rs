@@ -5,7 +5,7 @@
 
 use super::index::Slot;
 use super::ordinary::Given;
-use super::{EventLog, Full, Lingering, RingId, cost, index};
+use super::{EventLog, Evicted, Full, Lingering, RingId, cost, index};
 use crate::ids::Position;
 use crate::time::Instant;
 
@@ -67,9 +67,11 @@ impl EventLog {
     fn evict_something(&mut self) -> bool {
         let mut given = Vec::new();
         if let Some(slot) = self.index.first_acknowledged() {
-            self.change(slot, |ring, _| ring.evict_acknowledged(&mut given));
+            let evicted = self.change(slot, |ring, _| ring.evict_acknowledged(&mut given));
+            self.evicted[Evicted::Acknowledged] += evicted.unwrap_or_default();
         } else if let Some(slot) = self.index.largest() {
-            self.change(slot, |ring, _| ring.evict_front(&mut given));
+            let evicted = self.change(slot, |ring, _| ring.evict_front(&mut given));
+            self.evicted[Evicted::Pressure] += evicted.unwrap_or_default();
         }
         let some = !given.is_empty();
         self.give_back(given);
@@ -82,6 +84,7 @@ impl EventLog {
             let Some(slot) = self.index.oldest_of_largest_holder() else { return };
             let mut given = Vec::new();
             let position = self.change(slot, |ring, _| ring.evict_pinned(&mut given)).flatten();
+            self.evicted[Evicted::PinnedShare] += u64::from(position.is_some());
             self.give_back(given);
             self.lose(slot, position);
         }
@@ -139,7 +142,8 @@ impl EventLog {
             && due <= now
         {
             let mut given = Vec::new();
-            let lost = self.change(slot, |ring, limits| ring.expire(now, limits, &mut given)).unwrap_or_default();
+            let (lost, evicted) = self.change(slot, |ring, limits| ring.expire(now, limits, &mut given)).unwrap_or_default();
+            self.evicted[Evicted::Age] += evicted + lost.len() as u64;
             self.give_back(given);
             self.lose(slot, lost);
         }

@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::Bytes;
+use enum_map::{Enum, EnumMap};
 use slab::Slab;
 
 use crate::ids::Position;
@@ -73,6 +74,34 @@ pub enum Full {
     Budget,
 }
 
+/// Why an event was evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enum)]
+pub enum Evicted {
+    /// Memory was needed, and its client has it.
+    Acknowledged,
+    /// It was as old as events, or pinned ones, may be.
+    Age,
+    /// Its stream held as much as a stream may.
+    StreamLimit,
+    /// Memory was needed, and its stream held the most.
+    Pressure,
+    /// It was pinned, and pinned events held as much as they may.
+    PinnedShare,
+}
+
+impl Evicted {
+    /// Its word in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Acknowledged => "acknowledged",
+            Self::Age => "age",
+            Self::StreamLimit => "stream_limit",
+            Self::Pressure => "pressure",
+            Self::PinnedShare => "pinned_share",
+        }
+    }
+}
+
 /// A shard's event log.
 pub struct EventLog {
     limits: Limits,
@@ -91,6 +120,7 @@ pub struct EventLog {
     lost: VecDeque<(RingId, Position)>,
     /// Has a place for every ring, so that emptying one takes no memory.
     emptied: Vec<RingId>,
+    evicted: EnumMap<Evicted, u64>,
 }
 
 /// A buffer that was evicted while somebody was sending it.
@@ -118,6 +148,7 @@ impl EventLog {
             lingering_bytes: 0,
             lost: VecDeque::new(),
             emptied: Vec::new(),
+            evicted: EnumMap::default(),
         }
     }
 
@@ -267,7 +298,9 @@ impl EventLog {
             ring.append(now, segment_wanted, most, limits, &mut given, encode)
         });
         self.give_back(given);
-        encoded.ok_or(Full::Budget)
+        let (encoded, evicted) = encoded.ok_or(Full::Budget)?;
+        self.evicted[Evicted::StreamLimit] += evicted;
+        Ok(encoded)
     }
 
     fn append_pinned(
@@ -324,6 +357,12 @@ impl EventLog {
             .collect()
     }
 
+    /// Bytes of the held frames after `after` up to `to`.
+    pub fn length(&self, id: RingId, after: Position, to: Position) -> usize {
+        let Some(ring) = self.ring(id) else { return 0 };
+        (after.get()..to.get()).filter_map(|at| ring.held_length(Position::new(at + 1))).sum()
+    }
+
     // ---- what its owner tells ----
 
     /// Events up to `upto` were received: they are the first to go.
@@ -337,7 +376,8 @@ impl EventLog {
     pub fn unpin(&mut self, id: RingId, position: Position) {
         let Some(slot) = self.slot(id) else { return };
         let mut given = Vec::new();
-        self.change(slot, |ring, limits| ring.unpin(position, limits, &mut given));
+        let evicted = self.change(slot, |ring, limits| ring.unpin(position, limits, &mut given));
+        self.evicted[Evicted::StreamLimit] += evicted.unwrap_or_default();
         self.give_back(given);
         self.balance();
     }
@@ -394,6 +434,21 @@ impl EventLog {
     /// Bytes of evicted buffers that somebody is still sending.
     pub fn lingering(&self) -> usize {
         self.lingering_bytes
+    }
+
+    /// Bytes of pinned events, and the most that they may take.
+    pub fn pinned(&self) -> (usize, usize) {
+        (self.pinned, self.pinned_budget)
+    }
+
+    /// Streams that have a ring.
+    pub fn rings(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// Events evicted so far. (Those of a ring that is removed go with it, and are not among them.)
+    pub fn evicted(&self) -> &EnumMap<Evicted, u64> {
+        &self.evicted
     }
 }
 

@@ -146,7 +146,7 @@ impl Ring {
     // ---- appending ----
 
     /// Appends a frame of at most `most` bytes to its last segment, or to a new one of the capacity `segment_wanted`. When it is
-    /// kept, what the stream's limits then say is evicted.
+    /// kept, what the stream's limits then say is evicted; returns how many events that was.
     pub(super) fn append(
         &mut self,
         now: Instant,
@@ -155,7 +155,7 @@ impl Ring {
         limits: &Limits,
         given: &mut Vec<Given>,
         encode: impl FnOnce(&mut Vec<u8>),
-    ) -> Encoded {
+    ) -> (Encoded, u64) {
         let ordinary = self.ordinary.get_or_insert_default();
         if let Some(capacity) = segment_wanted {
             ordinary.begin_segment(self.next, capacity, now);
@@ -164,8 +164,8 @@ impl Ring {
         if matches!(encoded, Encoded::Kept(_)) {
             self.next = self.next.next();
         }
-        self.keep_limits(limits, given);
-        encoded
+        let evicted = self.keep_limits(limits, given);
+        (encoded, evicted)
     }
 
     pub(super) fn append_pinned(&mut self, now: Instant, frame: Bytes) {
@@ -271,25 +271,28 @@ impl Ring {
 
     // ---- eviction ----
 
-    fn evict(&mut self, act: impl FnOnce(&mut Ordinary)) {
-        if let Some(ordinary) = &mut self.ordinary {
-            act(ordinary);
-            if ordinary.is_empty() {
-                self.ordinary = None;
-            }
+    /// Has ordinary events evicted; returns how many were.
+    fn evict(&mut self, act: impl FnOnce(&mut Ordinary)) -> u64 {
+        let Some(ordinary) = &mut self.ordinary else { return 0 };
+        let before = ordinary.events;
+        act(ordinary);
+        let evicted = before - ordinary.events;
+        if ordinary.is_empty() {
+            self.ordinary = None;
         }
+        evicted
     }
 
-    pub(super) fn evict_front(&mut self, given: &mut Vec<Given>) {
-        self.evict(|ordinary| ordinary.evict_front(given));
+    pub(super) fn evict_front(&mut self, given: &mut Vec<Given>) -> u64 {
+        self.evict(|ordinary| ordinary.evict_front(given))
     }
 
-    pub(super) fn evict_acknowledged(&mut self, given: &mut Vec<Given>) {
-        self.evict(|ordinary| ordinary.evict_acknowledged(given));
+    pub(super) fn evict_acknowledged(&mut self, given: &mut Vec<Given>) -> u64 {
+        self.evict(|ordinary| ordinary.evict_acknowledged(given))
     }
 
     /// Evicts what is more than a stream may hold; its last event stays whatever its length.
-    fn keep_limits(&mut self, limits: &Limits, given: &mut Vec<Given>) {
+    fn keep_limits(&mut self, limits: &Limits, given: &mut Vec<Given>) -> u64 {
         let over = |ordinary: &Ordinary| {
             ordinary.events > limits.stream_events || (ordinary.bytes > limits.stream_bytes && ordinary.events > 1)
         };
@@ -297,19 +300,20 @@ impl Ring {
             while over(ordinary) {
                 ordinary.evict_first(given);
             }
-        });
+        })
     }
 
-    /// Evicts what is too old; returns the positions of the pinned events among it.
-    pub(super) fn expire(&mut self, now: Instant, limits: &Limits, given: &mut Vec<Given>) -> Vec<Position> {
+    /// Evicts what is too old; returns the positions of the pinned events among it, and how many others there were.
+    pub(super) fn expire(&mut self, now: Instant, limits: &Limits, given: &mut Vec<Given>) -> (Vec<Position>, u64) {
+        let mut ordinary = 0;
         while self.first_ordinary_due(limits).is_some_and(|due| due <= now) {
-            self.evict(|ordinary| ordinary.evict_first(given));
+            ordinary += self.evict(|ordinary| ordinary.evict_first(given));
         }
         let mut lost = Vec::new();
         while self.first_pinned_due(limits).is_some_and(|due| due <= now) {
             lost.extend(self.evict_pinned(given));
         }
-        lost
+        (lost, ordinary)
     }
 
     /// Evicts its first pinned event.
@@ -327,11 +331,12 @@ impl Ring {
         Some(apart)
     }
 
-    pub(super) fn unpin(&mut self, position: Position, limits: &Limits, given: &mut Vec<Given>) {
-        let Ok(at) = Apart::find(&self.pinned, position) else { return };
-        let Some(apart) = self.take_pinned(at) else { return };
+    /// Returns how many ordinary events the stream's limits then evicted.
+    pub(super) fn unpin(&mut self, position: Position, limits: &Limits, given: &mut Vec<Given>) -> u64 {
+        let Ok(at) = Apart::find(&self.pinned, position) else { return 0 };
+        let Some(apart) = self.take_pinned(at) else { return 0 };
         self.ordinary.get_or_insert_default().release(apart);
-        self.keep_limits(limits, given);
+        self.keep_limits(limits, given)
     }
 
     /// Never takes back what was acknowledged.

@@ -331,7 +331,7 @@ impl fmt::Debug for Head {
 }
 
 /// RFC 9110, section 8.6: `Content-Length = 1*DIGIT`. No sign, no list, no overflow.
-fn decimal(digits: &[u8]) -> Option<u64> {
+pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     let digits = if canary::bites(Canary::HeadSignedLength) { digits.strip_prefix(b"+").unwrap_or(digits) } else { digits };
     if digits.is_empty() {
         return None;

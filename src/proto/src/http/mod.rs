@@ -1,9 +1,10 @@
-//! HTTP/1 as bytes: request heads, bodies and response heads, and what their fields say.
+//! HTTP/1 as bytes: request heads, bodies and response heads (written by a server, read by a client), and what their fields say.
 //!
 //! A message that two readers could frame differently is refused, never repaired: behind a proxy, a repair is a smuggled request.
 //! Never decides what a request means or which answer it gets, never holds a connection's bytes, and knows no HTTP/2.
 
 mod accept;
+mod answer;
 mod authority;
 mod body;
 mod head;
@@ -14,6 +15,7 @@ mod scan;
 #[cfg(test)]
 mod cases;
 
+pub use answer::{AnswerBody, AnswerFraming, AnswerHead, AnswerReader, BadAnswer};
 pub use body::{BodyReader, Progress};
 pub use head::{Framing, Head, Method, Repeated, Version, parse_head};
 pub use names::{BadName, Names};
@@ -28,12 +30,12 @@ const fn is_token_byte(byte: u8) -> bool {
 }
 
 /// A token: at least one such byte.
-fn is_token(bytes: &[u8]) -> bool {
+pub(crate) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().copied().all(is_token_byte)
 }
 
 /// A byte that no field value may hold: every control except the tab (CR and LF included).
-const fn is_control(byte: u8) -> bool {
+pub(crate) const fn is_control(byte: u8) -> bool {
     (byte < b' ' && byte != b'\t') || byte == 0x7f
 }
 

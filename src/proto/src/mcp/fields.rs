@@ -45,7 +45,7 @@ pub fn protocol_version(result: &[u8]) -> Option<Revision> {
 }
 
 fn revision(object: &str) -> Option<Revision> {
-    let name = json::text(json::lookup(object, &["protocolVersion"])?)?;
+    let name = text_at(object, &["protocolVersion"])?;
     Revision::parse(name.as_bytes())
 }
 
@@ -56,6 +56,16 @@ pub fn list_changed(result: &[u8]) -> ListChanged {
     ListChanged { tools: declares("tools"), resources: declares("resources"), prompts: declares("prompts") }
 }
 
+/// The text at the end of a path of member names.
+pub fn text_at<'a>(object: &'a str, path: &[&str]) -> Option<Cow<'a, str>> {
+    json::text(json::lookup(object, path)?)
+}
+
+/// The integer at the end of a path of member names.
+pub fn integer_at(object: &str, path: &[&str]) -> Option<i64> {
+    json::lookup(object, path)?.parse().ok()
+}
+
 /// The request that a `notifications/cancelled` names. An id of any length: one longer than ours may be names none.
 pub fn cancelled_request(params: Option<&RawValue>) -> Option<Id> {
     let [id] = json::members(params?.get(), ["requestId"]).ok()?;
@@ -64,7 +74,7 @@ pub fn cancelled_request(params: Option<&RawValue>) -> Option<Id> {
 
 /// The resource that `resources/subscribe` and `resources/unsubscribe` are about.
 pub fn resource_uri(params: Option<&RawValue>) -> Option<Cow<'_, str>> {
-    json::text(json::lookup(params?.get(), &["uri"])?)
+    text_at(params?.get(), &["uri"])
 }
 
 #[cfg(test)]

@@ -13,12 +13,14 @@ mod rewrite;
 mod seen;
 mod write;
 
-pub use fields::{ListChanged, cancelled_request, list_changed, protocol_version, requested_version, resource_uri};
+pub use fields::{
+    ListChanged, cancelled_request, integer_at, list_changed, protocol_version, requested_version, resource_uri, text_at,
+};
 pub use id::{Id, Large};
 pub use json::{is_json, is_json_object};
 pub use message::{Body, Message, Notification, Request, Response, parse};
 pub use records::{CallIds, Execution, Presented};
 pub use revision::{Revision, Rules};
-pub use rewrite::{progress_for_client, progress_token, take_progress_token};
+pub use rewrite::{progress_for_client, progress_token, put_progress_token, take_progress_token};
 pub use seen::{Overflow, SeenIds};
 pub use write::{write_error, write_notification, write_request, write_result};

@@ -27,6 +27,33 @@ pub fn take_progress_token(params: &RawValue, ours: u64, limits: &Limits) -> Res
     }
 }
 
+/// A request's params with `token` as their `_meta.progressToken`, whatever stood there. `None` where they have no one place for it: no
+/// object, a `_meta` that is no object, or two of either.
+pub fn put_progress_token(params: Option<&RawValue>, token: u64) -> Option<Vec<u8>> {
+    let text = params.map_or("{}", RawValue::get);
+    match find(text).ok()? {
+        Some(old) => Some(exchange(text, old, |out| write::push(out, &token))),
+        None => {
+            let [meta] = json::members(text.starts_with('{').then_some(text)?, ["_meta"]).ok()?;
+            let field = format!("\"progressToken\":{token}");
+            match meta.one() {
+                None => insert(text, &format!("\"_meta\":{{{field}}}")),
+                Some(meta) => {
+                    let with = insert(meta.get(), &field)?;
+                    Some(exchange(text, meta, |out| out.extend_from_slice(&with)))
+                }
+            }
+        }
+    }
+}
+
+/// An object with one more member at its end; `None` when it is no object.
+fn insert(object: &str, member: &str) -> Option<Vec<u8>> {
+    let inside = object.trim_ascii().strip_prefix('{')?.strip_suffix('}')?;
+    let comma = if inside.trim_ascii().is_empty() { "" } else { "," };
+    Some(format!("{{{inside}{comma}{member}}}").into_bytes())
+}
+
 fn find(params: &str) -> Result<Option<&RawValue>, Refusal> {
     let mut place = params;
     let mut token = None;
@@ -132,6 +159,24 @@ mod tests {
         for token in ["null", "1.5", "1e2", "true", "{}", "[]", "\"123456789\""] {
             let params = format!(r#"{{"_meta":{{"progressToken":{token}}}}}"#);
             assert!(matches!(take(&params), Err(Refusal::InvalidRequest(_))), "{token}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_put_where_it_belongs_and_nothing_else_changes() {
+        let put = |params: Option<&str>| put_progress_token(params.map(raw), 7).map(|params| String::from_utf8(params).unwrap());
+        for (params, expected) in [
+            ("{}", r#"{"_meta":{"progressToken":7}}"#),
+            (r#"{ "a" : 1.0 }"#, r#"{ "a" : 1.0 ,"_meta":{"progressToken":7}}"#),
+            (r#"{"_meta":{ },"b":"}"}"#, r#"{"_meta":{ "progressToken":7},"b":"}"}"#),
+            (r#"{"_meta":{"x":[]}}"#, r#"{"_meta":{"x":[],"progressToken":7}}"#),
+            (r#"{"_meta":{"progressToken":"old"}}"#, r#"{"_meta":{"progressToken":7}}"#),
+        ] {
+            assert_eq!(put(Some(params)).as_deref(), Some(expected));
+        }
+        assert_eq!(put(None).as_deref(), Some(r#"{"_meta":{"progressToken":7}}"#));
+        for params in ["[]", r#"{"_meta":null}"#, r#"{"_meta":{},"_meta":{}}"#, "3"] {
+            assert_eq!(put(Some(params)), None, "{params}");
         }
     }
 

@@ -7,7 +7,7 @@ use crate::connection::Form;
 use crate::eventlog::{Full, Kind};
 use crate::ids::{CallId, ClientRequestId, ConnId, Cursor, Position, SessionId, SlotIndex, StreamNumber};
 use crate::mcp;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Room};
 use crate::session::{AnswerState, Call, ClientRequest, Effect};
 use crate::sse::{FieldValue, Frame};
 
@@ -38,7 +38,7 @@ impl Shard {
                 check_json(Some(&error))?;
                 self.emit_answer(slot, call, Err(&error), turn)
             }
-            Emission::Shed { call, why } => self.emit_shed(slot, call, Refusal::Shed(why), turn),
+            Emission::Shed { call, why } => self.emit_shed(slot, call, Refusal::Shed(Room::Handler, why), turn),
         }
     }
 
@@ -169,8 +169,16 @@ impl Shard {
             self.append_answer(slot, stream, &message, turn);
         }
         self.take_effect(slot, call, answer.is_ok());
+        self.count_answered(slot, call, turn);
         self.end_call(slot, call, AnswerState::At(position), turn);
         Ok(())
+    }
+
+    /// The handler's answer to a call is being taken.
+    pub(super) fn count_answered(&mut self, slot: SlotIndex, call: CallId, turn: &Turn<'_>) {
+        let Some(begun) = self.session(slot).and_then(|session| session.call(call)).map(|call| call.begun) else { return };
+        let millis = turn.now.since(begun).as_millis();
+        self.counters.calls_answered.add(u64::try_from(millis).unwrap_or(u64::MAX));
     }
 
     /// A call's success changes what its session remembers.
@@ -450,6 +458,7 @@ impl Shard {
     pub(super) fn cancel_call(&mut self, slot: SlotIndex, call: CallId, why: Cancelled, turn: &mut Turn<'_>) {
         let Some(session) = self.session(slot) else { return };
         turn.out.push(Output::Deliver { session: session.id, delivery: Delivery::Cancelled { call, why } });
+        self.counters.calls_cancelled[why] += 1;
         self.end_call(slot, call, AnswerState::Cancelled, turn);
     }
 
@@ -460,6 +469,7 @@ impl Shard {
         let message = reply::outcome_unknown_message(&found.id);
         let stream = found.stream;
         turn.out.push(Output::Deliver { session: session.id, delivery: Delivery::Cancelled { call, why } });
+        self.counters.calls_cancelled[why] += 1;
         self.counters.outcomes_unknown += 1;
         let position = self.append_answer(slot, stream, &message, turn);
         self.end_call(slot, call, AnswerState::At(position), turn);
@@ -476,7 +486,7 @@ impl Shard {
             .min_by_key(|(_, connection)| connection.last_send)
             .map(|(index, _)| ConnId(index as u32));
         if let Some(conn) = slowest {
-            self.counters.connections_shed += 1;
+            self.shed(Room::SlowReader);
             self.close(conn, Close::Reset, turn);
         }
     }

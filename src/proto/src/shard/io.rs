@@ -3,6 +3,7 @@
 //! Two enums and one trait, no more. Given the same inputs, instants, random numbers and answers, the outputs are the same, to the byte.
 
 use bytes::Bytes;
+use enum_map::Enum;
 
 use crate::http::Head;
 pub use crate::ids::ConnId;
@@ -254,7 +255,7 @@ pub enum Delivery {
 }
 
 /// Why a call needs no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Enum)]
 pub enum Cancelled {
     /// The client said so.
     ByClient,
@@ -266,6 +267,19 @@ pub enum Cancelled {
     Drain,
     /// It may have run before, in a batch that was sent again: it was never delivered.
     Repeated,
+}
+
+impl Cancelled {
+    /// Its word in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ByClient => "by_client",
+            Self::Age => "age",
+            Self::SessionEnded => "session_ended",
+            Self::Drain => "drain",
+            Self::Repeated => "repeated",
+        }
+    }
 }
 
 /// What became of a request to the client.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::connection::{Form, Request};
 use crate::ids::{CallId, ConnId, Position, Principal, SessionId, SlotIndex, StreamNumber};
 use crate::mcp::{self, CallIds, Id};
-use crate::refusal::{Ended, Refusal};
+use crate::refusal::{Ended, Refusal, Room};
 use crate::session::{Answer, AnswerState, Call, Effect, Session, Stream};
 use crate::time::Instant;
 
@@ -48,7 +48,7 @@ impl Shard {
         let timer = self.wheel.schedule(turn.now + self.config.limits.call_max_age, Due::Call(slot, call));
         self.counters.calls_begun += 1;
         let Some(session) = self.session_mut(slot) else { return };
-        session.calls.push(Call { call, stream: number, id: id.clone(), token, effect, timer });
+        session.calls.push(Call { call, stream: number, id: id.clone(), token, effect, begun: turn.now, timer });
         if let Some(stream) = session.stream_mut(number) {
             stream.answers.push(Answer { call, id, state: AnswerState::Pending });
         }
@@ -85,7 +85,7 @@ impl Shard {
             connection.consume(request);
         }
         if draining {
-            return self.refuse(conn, Refusal::Shed("The server is shutting down"), None, Some(&call.id));
+            return self.refuse(conn, Refusal::SHUTTING_DOWN, None, Some(&call.id));
         }
         let name = self.name_call();
         let (params, token) = match call.params.map(|raw| mcp::take_progress_token(raw, name.0, &self.config.limits)) {
@@ -95,7 +95,7 @@ impl Shard {
         };
         let room = self.alive < self.config.limits.sessions;
         let Some(slot) = room.then(|| self.writer.reserve()).flatten() else {
-            return self.refuse(conn, Refusal::Shed("The server has too many sessions"), None, Some(&call.id));
+            return self.refuse(conn, Refusal::TOO_MANY_SESSIONS, None, Some(&call.id));
         };
         let body = self.config.key.body_hash(&request.body);
         let id = self.open_session(slot, &call.id, body, principal.clone(), turn);
@@ -167,6 +167,7 @@ impl Shard {
         let mut message = Vec::new();
         mcp::write_result(&mut message, &client_id, result);
         let position = self.append_answer(slot, number, &message, turn);
+        self.count_answered(slot, call, turn);
         self.end_call(slot, call, AnswerState::At(position), turn);
         let Some(conn) = waiting else { return Ok(()) };
         let alone =
@@ -196,7 +197,9 @@ impl Shard {
         let session = self.session(slot).ok_or(NotTaken::SessionEnded)?;
         let found = session.call(call).ok_or(NotTaken::CallEnded)?;
         if found.effect != Effect::Initialize {
-            return self.emit_answer(slot, call, Err(&reply::refusal_error(refusal)), turn);
+            self.emit_answer(slot, call, Err(&reply::refusal_error(refusal)), turn)?;
+            self.shed(Room::Handler);
+            return Ok(());
         }
         let client_id = found.id.clone();
         let waiting = session.stream(found.stream).and_then(|stream| stream.attached.first().copied());
@@ -210,6 +213,7 @@ impl Shard {
 
     /// An `initialize` was answered without a session. It has its answer: it is not cancelled with what it began.
     fn leave_nothing(&mut self, slot: SlotIndex, initialize: CallId, turn: &mut Turn<'_>) {
+        self.count_answered(slot, initialize, turn);
         if let Some(answered) = self.session_mut(slot).and_then(|session| session.take_call(initialize)) {
             self.wheel.cancel(answered.timer);
         }
@@ -250,7 +254,7 @@ impl Shard {
         self.end_life(slot, why == Ended::Deleted, turn);
         let Some(mut session) = self.sessions.get_mut(slot.0 as usize).and_then(Option::take) else { return };
         self.alive -= 1;
-        self.counters.sessions_ended += 1;
+        self.counters.sessions_ended[why] += 1;
         for ring in session.take_streams().into_iter().filter_map(|stream| stream.ring) {
             self.drop_ring(ring);
         }

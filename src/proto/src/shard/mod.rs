@@ -4,6 +4,7 @@
 //! it: `request` (what a client asks), `emit` (what a handler says), `life` (sessions begin, rotate and end; drain), `serve`
 //! (connections on streams) and `reply` (answers as bytes).
 
+pub mod counters;
 mod emit;
 pub mod io;
 mod life;
@@ -24,11 +25,12 @@ use crate::ids::{Boot, CallId, ClientRequestId, ConnId, Incarnation, Key, Princi
 use crate::incarnations::Writer;
 use crate::limits::Limits;
 use crate::mcp::Revision;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Room};
 use crate::session::Session;
 use crate::time::Instant;
 use crate::wheel::Wheel;
 
+use counters::{Counters, LogFigures, Snapshot};
 use io::{Close, Command, Input, NotTaken, Output, World};
 
 /// How a shard is set up.
@@ -74,30 +76,6 @@ pub enum ResponsePolicy {
     Json,
 }
 
-/// What happened on a shard since it began. Each counts one kind of event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each name is the whole story")]
-pub struct Counters {
-    pub tails: u64,
-    pub replays: u64,
-    pub resyncs: u64,
-    pub completes: u64,
-    pub refusals: u64,
-    pub overruns: u64,
-    pub takeovers: u64,
-    pub handoffs: u64,
-    pub reposts_joined: u64,
-    pub outcomes_unknown: u64,
-    pub sessions_marked: u64,
-    pub cancels_ignored: u64,
-    pub responses_unmatched: u64,
-    pub notifications_dropped: u64,
-    pub connections_shed: u64,
-    pub calls_begun: u64,
-    pub sessions_begun: u64,
-    pub sessions_ended: u64,
-}
-
 /// What an embedder sees of a session.
 #[derive(Clone, Debug)]
 pub struct SessionView {
@@ -135,6 +113,10 @@ pub struct Shard {
     /// Connections with something to do in this turn: a queue, so that one connection's progress never nests in another's.
     ready: VecDeque<ConnId>,
     counters: Counters,
+    /// The shard as a whole had no room for something in this turn.
+    short_of_room: bool,
+    /// When it last had none.
+    overloaded: Option<Instant>,
 }
 
 /// What a timer was set for.
@@ -184,6 +166,8 @@ impl Shard {
             wake_at: None,
             ready: VecDeque::new(),
             counters: Counters::default(),
+            short_of_room: false,
+            overloaded: None,
         }
     }
 
@@ -208,11 +192,17 @@ impl Shard {
             turn.out[first] = Output::Took(took);
         }
         self.settle(&mut turn);
+        if std::mem::take(&mut self.short_of_room) {
+            self.overloaded = Some(now);
+        }
     }
 
     fn take(&mut self, input: Input<'_>, turn: &mut Turn<'_>) -> Result<(), NotTaken> {
         match input {
-            Input::Opened { conn } => self.accept(conn, Connection::new(bytes::Bytes::new(), false, turn.now), turn),
+            Input::Opened { conn } => {
+                self.counters.connections_opened += 1;
+                self.accept(conn, Connection::new(bytes::Bytes::new(), false, turn.now), turn);
+            }
             Input::HandedOver { conn, bytes, placed } => self.accept(conn, Connection::new(bytes, placed, turn.now), turn),
             Input::Received { conn, bytes } => {
                 if let Some(connection) = self.connection(conn) {
@@ -281,8 +271,10 @@ impl Shard {
     fn accept(&mut self, conn: ConnId, connection: Connection, turn: &mut Turn<'_>) {
         if self.open >= self.config.limits.connections || self.drain.is_some_and(|drain| drain != Drain::Waiting) {
             // Nothing is kept of it: the shell writes this and closes.
-            self.counters.connections_shed += 1;
-            turn.out.push(Output::Send { conn, slices: vec![reply::too_many_connections()] });
+            let full = self.open >= self.config.limits.connections;
+            let refusal = if full { Refusal::TOO_MANY_CONNECTIONS } else { Refusal::SHUTTING_DOWN };
+            self.count_refusal(refusal);
+            turn.out.push(Output::Send { conn, slices: vec![reply::turned_away(refusal)] });
             turn.out.push(Output::Close { conn, how: Close::Clean });
             return;
         }
@@ -428,9 +420,33 @@ impl Shard {
         &self.counters
     }
 
-    /// Bytes of the event log in use, and its budget.
-    pub fn log_usage(&self) -> (usize, usize) {
-        (self.log.used(), self.log.budget())
+    /// Something was given up for want of room.
+    fn shed(&mut self, room: Room) {
+        self.counters.sheds[room] += 1;
+        self.short_of_room |= room.is_the_servers();
+    }
+
+    /// A request, or a whole connection, is refused.
+    fn count_refusal(&mut self, refusal: Refusal) {
+        self.counters.refusals[refusal.kind()] += 1;
+        if let Refusal::Shed(room, _) = refusal {
+            self.shed(room);
+        }
+    }
+
+    /// The shard as it is at `now`, in constant time.
+    pub fn snapshot(&self, now: Instant) -> Snapshot {
+        Snapshot {
+            counters: self.counters.clone(),
+            sessions: self.alive,
+            sessions_max: self.config.limits.sessions,
+            connections: self.open,
+            connections_max: self.config.limits.connections,
+            timers: self.wheel.len(),
+            log: LogFigures::of(&self.log),
+            draining: self.drain.is_some(),
+            overloaded: self.overloaded.map(|at| now.since(at)),
+        }
     }
 
     // ---- lookups that every part shares ----

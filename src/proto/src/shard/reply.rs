@@ -112,9 +112,8 @@ fn whole(reply: &Reply, answer: &Whole<'_>) -> Bytes {
     out.into()
 }
 
-/// What a connection too many is told before anything of it is read.
-pub(super) fn too_many_connections() -> Bytes {
-    let refusal = Refusal::Shed("The server has too many connections");
+/// What a connection is told for which there is no room, before anything of it is read.
+pub(super) fn turned_away(refusal: Refusal) -> Bytes {
     let shape = refusal.shape();
     let fields = [("Retry-After", RETRY_AFTER)];
     let body = refusal_body(refusal, None);
@@ -209,12 +208,12 @@ impl Shard {
 
     /// A refusal: its status, its JSON-RPC error, its verdict.
     pub(super) fn refuse(&mut self, conn: ConnId, refusal: Refusal, challenge: Option<&str>, id: Option<&Id>) {
-        self.counters.refusals += 1;
+        self.count_refusal(refusal);
         let shape = refusal.shape();
         let mut fields = Vec::new();
         match refusal {
             Refusal::MethodNotAllowed => fields.push(("Allow", METHODS)),
-            Refusal::Shed(_) => fields.push(("Retry-After", RETRY_AFTER)),
+            Refusal::Shed(..) => fields.push(("Retry-After", RETRY_AFTER)),
             Refusal::Unauthorized => fields.push(("WWW-Authenticate", challenge.unwrap_or("Bearer"))),
             _ => {}
         }

@@ -16,13 +16,12 @@ use crate::refusal::{Ended, Refusal};
 use crate::resume::{self, Verdict};
 use crate::session::{AnswerState, Stream};
 
+use super::counters::{Avoided, Resumed};
 use super::io::{Cancelled, Delivery, Outcome, Output};
 use super::life::Begun;
 use super::reply::Whole;
 use super::serve::Attach;
 use super::{Finished, ResponsePolicy, Shard, Turn};
-
-const TOO_MANY_CALLS: Refusal = Refusal::Shed("The session has too many calls in flight");
 
 /// Where a live session is.
 enum Place {
@@ -165,7 +164,7 @@ impl Shard {
             return self.refuse(conn, refusal, None, None);
         }
         if self.drain.is_some() {
-            return self.refuse(conn, Refusal::Shed("The server is shutting down"), None, None);
+            return self.refuse(conn, Refusal::SHUTTING_DOWN, None, None);
         }
         let Some(session) = self.session(slot) else { return };
         let presented = match self.cursor(&request.head, &session.id) {
@@ -183,29 +182,32 @@ impl Shard {
                 self.end_session(slot, Ended::Lineage, turn);
             }
             Verdict::Complete => {
-                self.counters.completes += 1;
+                self.counters.verdicts[Resumed::Complete] += 1;
                 match self.config.finished {
-                    Finished::NoContent => self.answer_empty(conn, 204, Some("complete")),
+                    Finished::NoContent => self.answer_empty(conn, 204, Some(Resumed::Complete.as_str())),
                     Finished::MethodNotAllowed => {
                         let fields = [("Allow", "POST, DELETE, OPTIONS")];
-                        let answer = Whole { status: 405, json: false, verdict: Some("complete"), fields: &fields, body: &[] };
+                        let answer = Whole {
+                            status: 405,
+                            json: false,
+                            verdict: Some(Resumed::Complete.as_str()),
+                            fields: &fields,
+                            body: &[],
+                        };
                         self.answer(conn, &answer);
                     }
                 }
             }
             Verdict::Tail { from } => {
-                self.counters.tails += 1;
-                self.resume(conn, slot, number, (from, presented), "tail", turn);
+                self.resume(conn, slot, number, (from, presented), Resumed::Tail, turn);
             }
             Verdict::Replay { from } => {
                 let early = canary::bites(Canary::EventTwice) && from.get() % 10 == 5;
                 let from = if early { from.previous() } else { from };
-                self.counters.replays += 1;
-                self.resume(conn, slot, number, (from, presented), "replay", turn);
+                self.resume(conn, slot, number, (from, presented), Resumed::Replay, turn);
             }
             Verdict::Resync { from, .. } => {
-                self.counters.resyncs += 1;
-                self.resume(conn, slot, number, (from, presented), "resync", turn);
+                self.resume(conn, slot, number, (from, presented), Resumed::Resync, turn);
             }
         }
     }
@@ -247,12 +249,13 @@ impl Shard {
         slot: SlotIndex,
         stream: StreamNumber,
         (position, presented): (Position, Option<Cursor>),
-        verdict: &'static str,
+        verdict: Resumed,
         turn: &mut Turn<'_>,
     ) {
+        self.counters.verdicts[verdict] += 1;
         self.take_over(slot, stream, turn);
         self.attach(conn, Attach { slot, stream, position, form: Form::Sse, joined: false }, turn);
-        self.open_stream(conn, presented, Some(verdict), turn);
+        self.open_stream(conn, presented, Some(verdict.as_str()), turn);
     }
 
     // ---- DELETE ----
@@ -329,10 +332,10 @@ impl Shard {
             }
         }
         if !calls.is_empty() && self.drain.is_some() {
-            return self.refuse(conn, Refusal::Shed("The server is shutting down"), None, Some(&calls[0].request.id));
+            return self.refuse(conn, Refusal::SHUTTING_DOWN, None, Some(&calls[0].request.id));
         }
         if batch && !self.has_room(slot, calls.len()) {
-            return self.refuse(conn, TOO_MANY_CALLS, None, None);
+            return self.refuse(conn, Refusal::TOO_MANY_CALLS, None, None);
         }
         for other in others {
             match other {
@@ -372,7 +375,9 @@ impl Shard {
         match session.ids.classify(id, tools_call, body, execution) {
             Presented::Repost { stream, .. } => {
                 let whole = |stream: &Stream| stream.answers.iter().all(|answer| answer.state != AnswerState::Cancelled);
-                if session.stream(stream).is_some_and(whole) {
+                if let Some(joined) = session.stream(stream).filter(|stream| whole(stream)) {
+                    let avoided = if joined.finished { Avoided::Recorded } else { Avoided::Joined };
+                    self.counters.executions_avoided[avoided] += 1;
                     self.counters.reposts_joined += 1;
                     return self.join(conn, slot, stream, turn);
                 }
@@ -383,7 +388,7 @@ impl Shard {
                 if self.has_room(slot, 1) {
                     self.begin_calls(conn, slot, vec![calling], false, body, turn);
                 } else {
-                    self.refuse(conn, TOO_MANY_CALLS, None, Some(id));
+                    self.refuse(conn, Refusal::TOO_MANY_CALLS, None, Some(id));
                 }
             }
         }
@@ -395,6 +400,7 @@ impl Shard {
 
     /// A call that may have run and of which nothing more is known.
     fn answer_outcome_unknown(&mut self, conn: ConnId, id: &Id) {
+        self.counters.executions_avoided[Avoided::OutcomeUnknown] += 1;
         self.counters.outcomes_unknown += 1;
         let body = super::reply::outcome_unknown_message(id);
         self.answer(conn, &Whole { status: 200, json: true, verdict: Some("outcome_unknown"), fields: &[], body: &body });
@@ -415,7 +421,7 @@ impl Shard {
         let json_only = self.config.response == ResponsePolicy::Json;
         let Some(session) = self.session_mut(slot) else { return };
         let Some(stream) = session.begin_stream() else {
-            return self.refuse(conn, Refusal::Shed("The session has had too many calls"), None, Some(&calls[0].request.id));
+            return self.refuse(conn, Refusal::TOO_MANY_CALLS_EVER, None, Some(&calls[0].request.id));
         };
         (stream.batch, stream.json_only) = (batch, json_only);
         let number = stream.number;
@@ -452,6 +458,7 @@ impl Shard {
         self.counters.sessions_marked += u64::from(matches!(presented, Presented::Reused | Presented::Overflowed));
         self.begin(slot, stream, Begun { call, id: request.id, token, effect }, turn);
         if matches!(presented, Presented::Repost { .. } | Presented::RecordGone) {
+            self.counters.executions_avoided[Avoided::OutcomeUnknown] += 1;
             return Some(call);
         }
         let delivery = Delivery::Request { call, method: request.method.into_owned().into(), params };

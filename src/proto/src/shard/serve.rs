@@ -16,6 +16,7 @@ use crate::resume::{self, Gap, Step};
 use crate::session::{AnswerState, Session, Stream};
 use crate::sse::{FieldValue, Frame};
 
+use super::counters::GapReason;
 use super::io::Output;
 use super::reply;
 use super::{Shard, Turn};
@@ -73,12 +74,15 @@ impl Shard {
         let Some(session) = self.sessions.get_mut(slot.0 as usize).and_then(Option::as_deref_mut) else { return };
         session.attached += 1;
         session.last_active = turn.now;
+        let mut replay_to = position;
         if let Some(stream) = session.stream_mut(number) {
             stream.attached.push(conn);
+            replay_to = stream.last(&self.log);
         }
         if let Some(connection) = self.connection(conn) {
+            let (announced, crossed_gap) = (false, false);
             connection.serving =
-                Some(Serving { slot, stream: number, position, announced: false, crossed_gap: false, joined, form, retry: None });
+                Some(Serving { slot, stream: number, position, replay_to, announced, crossed_gap, joined, form, retry: None });
         }
         self.ready.push_back(conn);
     }
@@ -132,7 +136,8 @@ impl Shard {
             Some(Step::Gap(gap)) => {
                 let requested = requested.map(|cursor| cursor.encode(&self.config.key, &session.id));
                 let requested = requested.as_ref().map(|text| text.as_str());
-                resync(&self.config.key, session, serving, &gap, requested, "evicted", Some(retry))
+                self.counters.gap(GapReason::Evicted, &gap);
+                resync(&self.config.key, session, serving, &gap, requested, GapReason::Evicted, Some(retry))
             }
             _ if opening_event => {
                 let id = Cursor::new(session.incarnation, serving.stream, serving.position).encode(&self.config.key, &session.id);
@@ -242,9 +247,16 @@ impl Shard {
                         break;
                     }
                     let length = events.iter().map(Bytes::len).sum();
+                    let replayed = to.min(serving.replay_to);
+                    if replayed > serving.position {
+                        self.counters.replayed_events += replayed.since(serving.position);
+                        let bytes = if replayed == to { length } else { self.log.length(ring, serving.position, replayed) };
+                        self.counters.replayed_bytes += bytes as u64;
+                    }
                     let prefix = push_run(connection, &mut slices, events, serving.retry.take());
-                    let standalone = serving.stream == StreamNumber::STANDALONE;
-                    let ends = if standalone { self.log.ends(ring, serving.position, to) } else { Vec::new() };
+                    // One event alone ends where its run does: a live one costs no list.
+                    let cut = serving.stream == StreamNumber::STANDALONE && to.since(serving.position) > 1;
+                    let ends = if cut { self.log.ends(ring, serving.position, to) } else { Vec::new() };
                     run = Some(Run { ring, prefix, length, after: serving.position, to, ends });
                     (serving.position, serving.announced) = (to, false);
                 }
@@ -252,8 +264,8 @@ impl Shard {
                     serving.position = gap.at
                 }
                 Step::Gap(gap) => {
-                    self.counters.overruns += 1;
-                    let made = resync(&self.config.key, session, &mut serving, &gap, None, "overrun", None);
+                    self.counters.gap(GapReason::Overrun, &gap);
+                    let made = resync(&self.config.key, session, &mut serving, &gap, None, GapReason::Overrun, None);
                     connection.queue(framed(connection, &made));
                 }
             }
@@ -366,9 +378,8 @@ impl Shard {
 /// reaches beyond it, so that what its `resync` names is what follows.
 fn next_step(stream: &Stream, log: &EventLog, serving: &Serving) -> Step {
     let step_from = |position, announced| resume::step(position, announced, &stream.reach(log, position));
-    let Step::Gap(mut gap) = step_from(serving.position, serving.announced) else {
-        return step_from(serving.position, serving.announced);
-    };
+    let step = step_from(serving.position, serving.announced);
+    let Step::Gap(mut gap) = step else { return step };
     while let Some(left_out) = gap.earliest.filter(|&earliest| serving.joined && stream.asked_and_answered(earliest)) {
         gap = match step_from(left_out, false) {
             Step::Next(next) => Gap { at: left_out, earliest: Some(next.position), lost: gap.lost },
@@ -410,13 +421,13 @@ fn resync(
     serving: &mut Serving,
     gap: &Gap,
     requested: Option<&str>,
-    reason: &str,
+    reason: GapReason,
     retry: Option<Duration>,
 ) -> Vec<u8> {
     let cursor = |position| Cursor::new(session.incarnation, serving.stream, position).encode(key, &session.id);
     let at = cursor(gap.at);
     let earliest = gap.earliest.map(cursor);
-    let data = resync_data(requested, earliest.as_ref().map(|text| text.as_str()), gap, reason);
+    let data = resync_data(requested, earliest.as_ref().map(|text| text.as_str()), gap, reason.as_str());
     let mut made = Vec::with_capacity(data.len() + 128);
     let retry = retry.or(serving.retry.take());
     Frame { event: FieldValue::new("resync"), id: FieldValue::new(at.as_str()), retry, data: Some(&data) }.encode(&mut made);

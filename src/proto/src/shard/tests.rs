@@ -1,5 +1,6 @@
 //! The machine's behaviour, one shard at a time: bytes in, bytes out.
 
+mod counted;
 mod simulated;
 
 use bytes::Bytes;

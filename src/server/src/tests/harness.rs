@@ -12,6 +12,7 @@ use rejoin_proto::ids::{Boot, SessionId, ShardIndex};
 use rejoin_proto::incarnations::Tables;
 use rejoin_proto::limits::Limits;
 use rejoin_proto::shard::SessionView;
+use rejoin_proto::shard::counters::Snapshot;
 use rejoin_proto::shard::io::{Delivery, Input, Output};
 use rejoin_proto::time::Instant;
 
@@ -52,6 +53,10 @@ impl<F: Script> Kernel for Scripted<F> {
 
     fn sessions(&self) -> Vec<SessionView> {
         Vec::new()
+    }
+
+    fn snapshot(&self, _: Instant) -> Snapshot {
+        Snapshot::default()
     }
 }
 

@@ -45,10 +45,10 @@ fn a_repost_of_a_finished_call_is_a_whole_answer_under_every_policy() {
     }
 }
 
-#[test]
-fn a_stream_that_is_being_read_is_not_forgotten() {
+/// A session that keeps so many finished streams, with a call that is answered and not read to its end yet.
+fn finished_and_being_read(kept: usize) -> (Bench, SessionId, ConnId) {
     let mut bench = Bench::new(|config| {
-        config.limits.finished_streams = 0;
+        config.limits.finished_streams = kept;
         config.response = ResponsePolicy::Sse;
     });
     let session = bench.session("2025-11-25");
@@ -56,6 +56,12 @@ fn a_stream_that_is_being_read_is_not_forgotten() {
     bench.stuck.push(conn);
     bench.notify(session, Target::Call(call), "n1").expect("taken");
     bench.result(session, call, "{}").expect("taken");
+    (bench, session, conn)
+}
+
+#[test]
+fn a_stream_that_is_being_read_is_not_forgotten() {
+    let (mut bench, _, conn) = finished_and_being_read(0);
     bench.stuck.clear();
     bench.input(Input::Sent { conn, bytes: 1 << 20 });
     let answer = bench.got(conn);
@@ -64,15 +70,7 @@ fn a_stream_that_is_being_read_is_not_forgotten() {
 
 #[test]
 fn a_younger_tombstone_does_not_go_in_place_of_one_that_is_read() {
-    let mut bench = Bench::new(|config| {
-        config.limits.finished_streams = 1;
-        config.response = ResponsePolicy::Sse;
-    });
-    let session = bench.session("2025-11-25");
-    let (conn, call) = bench.call(session, CALL);
-    bench.stuck.push(conn);
-    bench.notify(session, Target::Call(call), "n1").expect("taken");
-    bench.result(session, call, "{}").expect("taken");
+    let (mut bench, session, _) = finished_and_being_read(1);
     let (_, call) = bench.call(session, &CALL.replace("\"id\":7", "\"id\":8"));
     bench.result(session, call, "{}").expect("taken");
     let (_, answer) = bench.get(session, Some(&cursor(session, 3, 1)));
