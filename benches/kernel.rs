@@ -92,7 +92,7 @@ fn logs(criterion: &mut Criterion) {
     let frame = [b'x'; 200];
     for (name, streams) in [("append to one stream", 1), ("append to 1,000 streams in turn", 1_000)] {
         let mut log = EventLog::new(&Limits { log_bytes: 16 << 20, ..Limits::default() });
-        let rings: Vec<_> = (0..streams).map(|holder| log.open(holder, Position::START).expect("room")).collect();
+        let rings: Vec<_> = (0..streams).map(|holder| log.open(holder, 0, Position::START).expect("room")).collect();
         let mut turn = 0;
         group.bench_function(name, |bench| {
             bench.iter(|| {
@@ -103,7 +103,7 @@ fn logs(criterion: &mut Criterion) {
     }
     let events = 100_000;
     let mut log = EventLog::new(&Limits { log_bytes: 64 << 20, stream_events: u64::MAX, ..Limits::default() });
-    let ring = log.open(0, Position::START).expect("room");
+    let ring = log.open(0, 0, Position::START).expect("room");
     for _ in 0..events {
         log.append(ring, Kind::Ordinary, Instant::ORIGIN, frame.len(), |out| out.extend_from_slice(&frame)).expect("room");
     }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::cost;
 use super::segment::{Encoded, Segment};
 use crate::ids::Position;
+use crate::lists;
 use crate::time::Instant;
 
 /// A frame held apart from the segments.
@@ -84,7 +85,7 @@ impl Ordinary {
     pub(super) fn begin_segment(&mut self, first: Position, capacity: usize, now: Instant) {
         self.seal();
         self.sealed += self.segments.back().map_or(0, |segment| segment.cost());
-        cost::push(&mut self.segments, Box::new(Segment::new(first, capacity, now)));
+        lists::push_back(&mut self.segments, Box::new(Segment::new(first, capacity, now)));
     }
 
     /// Appends a frame to the last segment, or takes the segment away when it is still empty then.
@@ -96,7 +97,7 @@ impl Ordinary {
             self.bytes += length;
         } else if segment.earliest().is_none() {
             self.segments.pop_back();
-            cost::tighten(&mut self.segments);
+            lists::tighten(&mut self.segments);
             self.sealed -= self.segments.back().map_or(0, |segment| segment.cost());
         }
         encoded
@@ -115,7 +116,7 @@ impl Ordinary {
         self.bytes += apart.frame.len();
         self.released_cost += apart.cost();
         let at = self.released.partition_point(|other| other.position < apart.position);
-        cost::make_place(&mut self.released);
+        lists::make_place(&mut self.released);
         self.released.insert(at, apart);
     }
 
@@ -172,7 +173,7 @@ impl Ordinary {
     pub(super) fn evict_first(&mut self, given: &mut Vec<Given>) {
         if self.first_is_released() {
             let Some(apart) = self.released.pop_front() else { return };
-            cost::tighten(&mut self.released);
+            lists::tighten(&mut self.released);
             self.events -= 1;
             self.bytes -= apart.frame.len();
             self.released_cost -= apart.cost();
@@ -189,7 +190,7 @@ impl Ordinary {
 
     fn drop_front(&mut self) -> Option<Given> {
         let segment = self.segments.pop_front()?;
-        cost::tighten(&mut self.segments);
+        lists::tighten(&mut self.segments);
         // The last one's cost is no part of the sum.
         self.sealed -= if self.segments.is_empty() { 0 } else { segment.cost() };
         Some(Given { cost: segment.buffer_cost(), bytes: segment.into_bytes() })

@@ -3,6 +3,7 @@
 //! Never decides what must go; says what it holds, what that costs and where it stands, and gives up what it is told to.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use bytes::Bytes;
 
@@ -13,6 +14,7 @@ use super::segment::{AGE_GRAIN, Encoded, Segment};
 use super::{LINGERING_COST, LOST_COST, SEGMENT_MIN, size_class};
 use crate::ids::Position;
 use crate::limits::Limits;
+use crate::lists;
 use crate::time::Instant;
 
 /// What the place of a pinned event costs beyond its share of the list: losing it may take a place among the lost and one among the
@@ -22,9 +24,10 @@ const PLACE_TO_LOSE: usize = (cost::list(8, LOST_COST) + cost::list(8, LINGERING
 /// The events of one stream.
 #[derive(Debug)]
 pub(super) struct Ring {
-    pub(super) generation: u32,
+    pub(super) generation: NonZeroU32,
     /// Whose pinned events count together.
     pub(super) holder: u32,
+    pub(super) name: u32,
     pub(super) next: Position,
     /// In order.
     pinned: VecDeque<Apart>,
@@ -51,10 +54,11 @@ pub(super) struct Measure {
 }
 
 impl Ring {
-    pub(super) fn new(generation: u32, holder: u32, from: Position) -> Self {
+    pub(super) fn new(generation: NonZeroU32, holder: u32, name: u32, from: Position) -> Self {
         Self {
             generation,
             holder,
+            name,
             next: from.next(),
             pinned: VecDeque::new(),
             pinned_cost: 0,
@@ -175,7 +179,7 @@ impl Ring {
         }
         let apart = Apart { position, came: now, frame };
         self.pinned_cost += apart.cost();
-        cost::push(&mut self.pinned, apart);
+        lists::push_back(&mut self.pinned, apart);
         self.next = position.next();
     }
 
@@ -326,7 +330,7 @@ impl Ring {
 
     fn take_pinned(&mut self, at: usize) -> Option<Apart> {
         let apart = self.pinned.remove(at)?;
-        cost::tighten(&mut self.pinned);
+        lists::tighten(&mut self.pinned);
         self.pinned_cost -= apart.cost();
         Some(apart)
     }

@@ -23,7 +23,7 @@ fn read_all(log: &EventLog, ring: RingId, after: Position) -> (Vec<u8>, Position
 }
 
 fn open(log: &mut EventLog) -> RingId {
-    log.open(0, Position::START).expect("room")
+    log.open(0, 0, Position::START).expect("room")
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn an_event_that_was_pinned_goes_at_its_age_as_an_ordinary_one() {
 fn when_pinned_events_fill_their_share_the_oldest_of_the_largest_holder_goes() {
     let limits = Limits { log_bytes: 64 << 10, pinned_percent: 25, ..Limits::default() };
     let mut log = EventLog::new(&limits);
-    let modest = log.open(1, Position::START).expect("room");
-    let greedy = log.open(2, Position::START).expect("room");
+    let modest = log.open(1, 0, Position::START).expect("room");
+    let greedy = log.open(2, 0, Position::START).expect("room");
     put(&mut log, modest, Kind::Pinned, &"m".repeat(100));
     let mut lost = Vec::new();
     for _ in 0..200 {
@@ -301,7 +301,7 @@ fn a_removed_ring_leaves_nothing_and_its_name_names_nothing() {
 fn many_small_results_cost_at_most_twice_their_bytes() {
     let mut log = log(64 << 20);
     for number in 0..10_000 {
-        let ring = log.open(number / 20, Position::START).expect("room");
+        let ring = log.open(number / 20, number, Position::START).expect("room");
         log.append(ring, Kind::Pinned, ORIGIN, 300, |out| out.resize(out.len() + 300, b'x')).expect("room");
         log.finish(ring);
     }
