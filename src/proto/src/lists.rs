@@ -4,8 +4,12 @@
 
 use std::collections::VecDeque;
 
+use smallvec::SmallVec;
+
 /// A list whose room can be told and changed.
 pub(crate) trait List {
+    /// What it is a list of.
+    type Entry;
     /// Entries.
     fn length(&self) -> usize;
     /// Entries that there is room for.
@@ -14,11 +18,15 @@ pub(crate) trait List {
     fn widen(&mut self, more: usize);
     /// Gives back the room that nothing needs.
     fn shrink(&mut self);
+    /// Appends an entry.
+    fn append(&mut self, entry: Self::Entry);
 }
 
 macro_rules! list {
-    ($($list:ident),*) => { $(
-        impl<T> List for $list<T> {
+    ($($list:ty, $append:ident;)*) => { $(
+        impl<T> List for $list {
+            type Entry = T;
+
             fn length(&self) -> usize {
                 self.len()
             }
@@ -34,11 +42,19 @@ macro_rules! list {
             fn shrink(&mut self) {
                 self.shrink_to_fit();
             }
+
+            fn append(&mut self, entry: T) {
+                self.$append(entry);
+            }
         }
     )* };
 }
 
-list!(Vec, VecDeque);
+list! {
+    Vec<T>, push;
+    VecDeque<T>, push_back;
+    SmallVec<[T; 1]>, push;
+}
 
 /// Makes place for one more entry.
 pub(crate) fn make_place(list: &mut impl List) {
@@ -47,16 +63,10 @@ pub(crate) fn make_place(list: &mut impl List) {
     }
 }
 
-/// Appends an entry to a queue.
-pub(crate) fn push_back<T>(list: &mut VecDeque<T>, entry: T) {
+/// Appends an entry.
+pub(crate) fn push<L: List>(list: &mut L, entry: L::Entry) {
     make_place(list);
-    list.push_back(entry);
-}
-
-/// Appends an entry to a vector.
-pub(crate) fn push<T>(list: &mut Vec<T>, entry: T) {
-    make_place(list);
-    list.push(entry);
+    list.append(entry);
 }
 
 /// Puts an entry at an index of a table; the places before it that there are none for yet are vacant.

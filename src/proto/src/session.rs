@@ -323,7 +323,7 @@ impl Session {
     pub fn begin_stream(&mut self) -> Option<&mut Stream> {
         let number = StreamNumber(self.next_stream);
         self.next_stream = self.next_stream.checked_add(1)?;
-        lists::push_back(&mut self.streams, Stream::new(number));
+        lists::push(&mut self.streams, Stream::new(number));
         self.streams.back_mut()
     }
 

@@ -23,7 +23,7 @@ mod tests {
     use std::collections::VecDeque;
 
     use super::*;
-    use crate::lists::{push_back, tighten};
+    use crate::lists::{push, tighten};
 
     #[test]
     fn a_list_never_takes_more_than_it_is_charged() {
@@ -31,7 +31,7 @@ mod tests {
         let charged = |entries: &VecDeque<[u64; 5]>| list(entries.len(), 40) >= entries.capacity() * 40;
         for round in [3, 70, 500] {
             while entries.len() < round {
-                push_back(&mut entries, [0; 5]);
+                push(&mut entries, [0; 5]);
                 assert!(charged(&entries), "{} of {}", entries.len(), entries.capacity());
             }
             while entries.len() > round / 3 {

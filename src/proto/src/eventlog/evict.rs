@@ -95,7 +95,7 @@ impl EventLog {
         let Some(ring) = self.rings.get(slot as usize) else { return };
         let id = RingId { slot, generation: ring.generation };
         for position in positions {
-            lists::push_back(&mut self.lost, (id, position));
+            lists::push(&mut self.lost, (id, position));
         }
     }
 
@@ -106,7 +106,7 @@ impl EventLog {
         for Given { bytes, cost } in given {
             if let Some(bytes) = bytes.filter(|bytes| !bytes.is_unique()) {
                 self.lingering_bytes += cost;
-                lists::push_back(&mut self.lingering, Lingering { bytes, cost });
+                lists::push(&mut self.lingering, Lingering { bytes, cost });
             }
         }
     }

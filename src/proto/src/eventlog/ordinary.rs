@@ -12,6 +12,10 @@ use crate::ids::Position;
 use crate::lists;
 use crate::time::Instant;
 
+/// The longest frame, in bytes, that is copied to be sent and not shared. Reason: sharing adds a reference count that stays for as long as
+/// the frame is held, and most results are short, sent once and held for long.
+pub(super) const COPIED_MAX: usize = 512;
+
 /// A frame held apart from the segments.
 #[derive(Debug)]
 pub(super) struct Apart {
@@ -21,14 +25,24 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// The frame and its reference count: what outlives its place in a list while somebody sends it.
-    pub(super) fn cost(&self) -> usize {
-        self.frame.len() + cost::SHARED
+    /// Whether a frame of this length is shared with those who send it; else it is copied.
+    pub(super) const fn is_shared(length: usize) -> bool {
+        length > COPIED_MAX
     }
 
-    /// The index of a position in a list that is in order.
-    pub(super) fn find(list: &VecDeque<Self>, position: Position) -> Result<usize, usize> {
-        list.binary_search_by_key(&position, |apart| apart.position)
+    /// What a frame of this length costs, with its reference count.
+    pub(super) const fn cost_of(length: usize) -> usize {
+        length + if Self::is_shared(length) { cost::SHARED } else { 0 }
+    }
+
+    /// What outlives its place in a list while somebody sends it.
+    pub(super) fn cost(&self) -> usize {
+        Self::cost_of(self.frame.len())
+    }
+
+    /// The frame, for whoever sends it.
+    pub(super) fn slice(&self) -> Bytes {
+        if Self::is_shared(self.frame.len()) { self.frame.clone() } else { Bytes::copy_from_slice(&self.frame) }
     }
 
     pub(super) fn give(self) -> Given {
@@ -85,7 +99,7 @@ impl Ordinary {
     pub(super) fn begin_segment(&mut self, first: Position, capacity: usize, now: Instant) {
         self.seal();
         self.sealed += self.segments.back().map_or(0, |segment| segment.cost());
-        lists::push_back(&mut self.segments, Box::new(Segment::new(first, capacity, now)));
+        lists::push(&mut self.segments, Box::new(Segment::new(first, capacity, now)));
     }
 
     /// Appends a frame to the last segment, or takes the segment away when it is still empty then.
@@ -156,7 +170,8 @@ impl Ordinary {
     }
 
     pub(super) fn released_at(&self, position: Position) -> Option<&Apart> {
-        Apart::find(&self.released, position).ok().map(|at| &self.released[at])
+        let at = self.released.binary_search_by_key(&position, |apart| apart.position).ok()?;
+        Some(&self.released[at])
     }
 
     /// The first event at or after `position`.

@@ -174,7 +174,7 @@ impl Memory {
             self.records.pop_front();
         }
         if self.records.len() < bound {
-            lists::push_back(&mut self.records, record);
+            lists::push(&mut self.records, record);
         }
     }
 }
