@@ -41,7 +41,7 @@ pub(crate) struct Conn {
     send: RefCell<Option<Sending>>,
     reading: Cell<bool>,
     ending: Cell<Option<Close>>,
-    handoff: Cell<Option<Handoff>>,
+    handoff: Cell<Option<Box<Handoff>>>,
     /// Whether something above changed since the task last looked.
     changed: Cell<bool>,
     waker: RefCell<Option<Waker>>,
@@ -89,7 +89,7 @@ impl Conn {
     }
 
     pub(crate) fn hand_off(&self, handoff: Handoff) {
-        self.handoff.set(Some(handoff));
+        self.handoff.set(Some(Box::new(handoff)));
         self.notify();
     }
 
@@ -118,26 +118,32 @@ enum Served {
     /// The kernel closes it.
     Closed(Close),
     /// It moves.
-    HandedOff(Handoff),
+    HandedOff(Box<Handoff>),
 }
 
 /// Serves a connection to its end, and tells the kernel.
-pub(crate) async fn run(local: Rc<Local>, conn: Rc<Conn>, stream: TcpStream) {
-    match serve(&local, &conn, &stream).await {
-        Served::Gone => {}
-        Served::Closed(Close::Reset) => socket::reset_on_close(&stream),
-        Served::Closed(Close::Clean) => Box::pin(linger(&local, &conn, &stream)).await,
-        Served::HandedOff(handoff) => return Box::pin(hand_over(&local, stream, handoff)).await,
+///
+/// This future is most of what an idle connection costs in the shell: what is rare in it is on the heap by itself.
+#[expect(clippy::manual_async_fn, reason = "an `async fn` holds its arguments twice, and a stream is 80 bytes")]
+pub(crate) fn run(local: Rc<Local>, conn: Rc<Conn>, stream: TcpStream) -> impl Future<Output = ()> {
+    async move {
+        match serve(&local, &conn, &stream).await {
+            Served::Gone => {}
+            Served::Closed(Close::Reset) => socket::reset_on_close(&stream),
+            Served::Closed(Close::Clean) => Box::pin(linger(&local, &conn, &stream)).await,
+            Served::HandedOff(handoff) => return Box::pin(hand_over(&local, stream, *handoff)).await,
+        }
+        drop(stream);
+        // What was not sent is let go before the kernel is told: it counts what its slices hold.
+        conn.send.take();
+        local.closed(&conn);
     }
-    drop(stream);
-    // What was not sent is let go before the kernel is told: it counts what its slices hold.
-    conn.send.take();
-    local.closed(&conn);
 }
 
 async fn serve(local: &Rc<Local>, conn: &Conn, stream: &TcpStream) -> Served {
     let mut readable = pin!(None);
-    let mut writable = pin!(None);
+    // Rare: only while the peer's window is full.
+    let mut writable = None;
     let mut arrived = false;
     let mut blocked = false;
     let mut spent = 0;
@@ -151,14 +157,14 @@ async fn serve(local: &Rc<Local>, conn: &Conn, stream: &TcpStream) -> Served {
         }
         if spent >= BYTES_PER_TURN {
             spent = 0;
-            local.turn().pass().await;
+            Box::pin(local.turn().pass()).await;
         } else if conn.sending() && !blocked {
             match write(local, conn, stream) {
                 Written::Bytes(bytes) => spent += bytes.max(CALL_COST),
                 Written::Gone => return Served::Gone,
                 Written::Blocked => {
                     blocked = true;
-                    writable.set(Some(stream.writable(false)));
+                    writable = Some(Box::pin(stream.writable(false)));
                 }
             }
         } else if arrived && conn.reading.get() {
@@ -176,7 +182,7 @@ async fn serve(local: &Rc<Local>, conn: &Conn, stream: &TcpStream) -> Served {
             if !arrived && readable.is_none() && conn.reading.get() {
                 readable.set(Some(stream.readable(false)));
             }
-            let (ready_to_read, ready_to_write) = wait(conn, readable.as_mut(), writable.as_mut()).await;
+            let (ready_to_read, ready_to_write) = wait(conn, readable.as_mut(), &mut writable).await;
             arrived |= ready_to_read;
             blocked &= !ready_to_write;
             spent = 0;
@@ -185,20 +191,24 @@ async fn serve(local: &Rc<Local>, conn: &Conn, stream: &TcpStream) -> Served {
 }
 
 /// Waits until the kernel wants something else, or a watch is ready; says which watches were, and drops those.
-async fn wait<R, W>(conn: &Conn, mut readable: Pin<&mut Option<R>>, mut writable: Pin<&mut Option<W>>) -> (bool, bool)
+fn wait<R, W>(
+    conn: &Conn,
+    mut readable: Pin<&mut Option<R>>,
+    writable: &mut Option<Pin<Box<W>>>,
+) -> impl Future<Output = (bool, bool)>
 where
     R: Future<Output = io::Result<()>>,
     W: Future<Output = io::Result<()>>,
 {
-    poll_fn(|cx| {
+    poll_fn(move |cx| {
         // An error of a watch (its descriptor's) shows itself in the read or write that follows.
         let read = readable.as_mut().as_pin_mut().is_some_and(|watch| watch.poll(cx).is_ready());
-        let write = writable.as_mut().as_pin_mut().is_some_and(|watch| watch.poll(cx).is_ready());
+        let write = writable.as_mut().is_some_and(|watch| watch.as_mut().poll(cx).is_ready());
         if read {
             readable.set(None);
         }
         if write {
-            writable.set(None);
+            *writable = None;
         }
         if read || write || conn.changed.get() {
             // While the task runs nobody needs to wake it.
@@ -208,7 +218,6 @@ where
         *conn.waker.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
     })
-    .await
 }
 
 /// Writes what the socket takes of the send under way, and reports it, which may bring more to send.
@@ -331,4 +340,23 @@ async fn hand_over(local: &Rc<Local>, stream: TcpStream, handoff: Handoff) {
     }
     tracing::warn!("no descriptor left for a handoff: connection reset");
     socket::reset_on_close(&stream);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of an idle connection's task and of what the kernel wants of it: most of what it costs beside the kernel's own.
+    const TASK_BYTES: usize = 336;
+    const CONN_BYTES: usize = 80;
+
+    fn size_made<A, B, C, F>(_: impl FnOnce(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        assert!(size_made(run) <= TASK_BYTES, "{}", size_made(run));
+        assert!(size_of::<Conn>() <= CONN_BYTES, "{}", size_of::<Conn>());
+    }
 }

@@ -31,7 +31,7 @@ use crate::listener;
 use crate::mail::{Asked, Found, Left, Mail, Remote};
 use crate::random::Random;
 use crate::stats::ShardSnapshot;
-use crate::task::{Tasks, die_of};
+use crate::task::{Tasks, die_of, make_place};
 use crate::timer::{self, Timer};
 use crate::turn::Turn;
 use crate::world::World;
@@ -265,6 +265,7 @@ impl Local {
         };
         let conn = {
             let mut conns = self.conns.borrow_mut();
+            make_place(&mut conns);
             let entry = conns.vacant_entry();
             let Ok(name) = u32::try_from(entry.key()) else { return };
             Rc::clone(entry.insert(Rc::new(Conn::new(ConnId(name)))))

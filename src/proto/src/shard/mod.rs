@@ -14,7 +14,7 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 
 use crate::connection::{Connection, Polled, Waiting};
@@ -24,6 +24,7 @@ use crate::ids::StreamNumber;
 use crate::ids::{Boot, CallId, ClientRequestId, ConnId, Incarnation, Key, Principal, SessionId, ShardIndex, SlotIndex};
 use crate::incarnations::Writer;
 use crate::limits::Limits;
+use crate::lists;
 use crate::mcp::Revision;
 use crate::refusal::{Refusal, Room};
 use crate::session::Session;
@@ -105,8 +106,6 @@ pub struct Shard {
     open: u32,
     sessions: Vec<Option<Box<Session>>>,
     alive: u32,
-    /// Which stream a ring belongs to, for the pinned events that the log reports lost.
-    rings: HashMap<RingId, (SlotIndex, StreamNumber)>,
     next_call: u64,
     drain: Option<Drain>,
     wake_at: Option<Instant>,
@@ -160,7 +159,6 @@ impl Shard {
             open: 0,
             sessions: Vec::new(),
             alive: 0,
-            rings: HashMap::new(),
             next_call: 1,
             drain: None,
             wake_at: None,
@@ -279,11 +277,7 @@ impl Shard {
             let refusal = if full { Refusal::TOO_MANY_CONNECTIONS } else { Refusal::SHUTTING_DOWN };
             return self.turn_away(conn, refusal, reply::RETRY_AFTER, turn);
         }
-        let index = conn.0 as usize;
-        if self.connections.len() <= index {
-            self.connections.resize_with(index + 1, || None);
-        }
-        self.connections[index] = Some(Box::new(connection));
+        lists::put(&mut self.connections, conn.0 as usize, Box::new(connection));
         self.open += 1;
         self.ready.push_back(conn);
     }
@@ -461,6 +455,11 @@ impl Shard {
 
     fn session(&self, slot: SlotIndex) -> Option<&Session> {
         self.sessions.get(slot.0 as usize)?.as_deref()
+    }
+
+    /// The session and the stream that a ring belongs to.
+    fn stream_of(&self, ring: RingId) -> Option<(SlotIndex, StreamNumber)> {
+        self.log.owner(ring).map(|(holder, name)| (SlotIndex(holder), StreamNumber(name)))
     }
 
     fn session_mut(&mut self, slot: SlotIndex) -> Option<&mut Session> {

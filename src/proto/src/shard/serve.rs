@@ -13,7 +13,7 @@ use crate::http::{CHUNK_END, LAST_CHUNK, Version, chunk_head};
 use crate::ids::{CallId, ConnId, Cursor, Position, SlotIndex, StreamNumber};
 use crate::mcp;
 use crate::resume::{self, Gap, Step};
-use crate::session::{AnswerState, Session, Stream};
+use crate::session::{AnswerState, Attached, Session, Stream};
 use crate::sse::{FieldValue, Frame};
 
 use super::counters::GapReason;
@@ -78,7 +78,7 @@ impl Shard {
         session.last_active = turn.now;
         let mut replay_to = position;
         if let Some(stream) = session.stream_mut(number) {
-            stream.attached.push(conn);
+            stream.attach(conn);
             replay_to = stream.last(&self.log);
         }
         if let Some(connection) = self.connection(conn) {
@@ -97,7 +97,7 @@ impl Shard {
         session.attached = session.attached.saturating_sub(1);
         session.last_active = turn.now;
         if let Some(stream) = session.stream_mut(serving.stream) {
-            stream.attached.retain(|attached| *attached != conn);
+            stream.detach(conn);
         }
     }
 
@@ -105,9 +105,9 @@ impl Shard {
     /// connection has brought anywhere, however many have tried.
     pub(super) fn confirm(&mut self, brought: Option<(RingId, Position)>) {
         let Some((ring, last)) = brought else { return };
-        let Some(&(slot, StreamNumber::STANDALONE)) = self.rings.get(&ring) else { return };
-        if let Some(stream) = self.session_mut(slot).and_then(|session| session.stream_mut(StreamNumber::STANDALONE)) {
-            stream.written = stream.written.max(last);
+        let Some((slot, StreamNumber::STANDALONE)) = self.stream_of(ring) else { return };
+        if let Some(session) = self.session_mut(slot) {
+            session.brought(StreamNumber::STANDALONE, last);
         }
     }
 
@@ -242,7 +242,7 @@ impl Shard {
                 Step::Next(_) => {
                     let Some(ring) = stream.ring else { break };
                     // Where single events may have to be left out, they are taken one at a time.
-                    let most = if serving.joined && !stream.asked.is_empty() { 1 } else { self.config.limits.send_bytes };
+                    let most = if serving.joined && stream.has_asked() { 1 } else { self.config.limits.send_bytes };
                     let mut events = Vec::new();
                     let to = self.log.read(ring, serving.position, most, &mut events);
                     if to == serving.position {
@@ -276,8 +276,9 @@ impl Shard {
             slices.push(Bytes::from_static(LAST_CHUNK));
         }
         if run.is_none()
-            && let Some(stream) = session.stream(serving.stream)
-            && let Some(ring) = stream.ring.filter(|_| stream.written < serving.position)
+            && serving.stream == StreamNumber::STANDALONE
+            && session.written < serving.position
+            && let Some(ring) = session.stream(serving.stream).and_then(|stream| stream.ring)
         {
             // A `resync` alone brings the reader forward too.
             let (after, to) = (serving.position, serving.position);
@@ -292,14 +293,11 @@ impl Shard {
         let limits = &self.config.limits;
         let (retry, most, window) = (limits.retry, limits.retry_max, limits.takeover_window);
         let Some(stream) = self.session_mut(slot).and_then(|session| session.stream_mut(number)) else { return };
-        let older = stream.attached.clone();
+        let older = Attached::from(stream.attached());
         if older.is_empty() {
             return;
         }
-        let again = stream.taken_over.is_some_and(|last| turn.now.since(last) < window);
-        stream.takeovers = if again { (stream.takeovers + 1).min(16) } else { 0 };
-        stream.taken_over = Some(turn.now);
-        let retry = retry.saturating_mul(1 << stream.takeovers).min(most.max(retry));
+        let retry = retry.saturating_mul(1 << stream.count_takeover(turn.now, window)).min(most.max(retry));
         self.counters.takeovers += 1;
         for conn in older {
             let retry = self.spread_retry(retry, turn);
