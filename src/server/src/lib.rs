@@ -69,6 +69,7 @@ mod timer;
 mod turn;
 mod watch;
 mod world;
+mod writer;
 
 pub use builder::{Builder, Server};
 pub use call::Call;

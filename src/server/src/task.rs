@@ -40,7 +40,7 @@ impl Tasks {
     pub(crate) fn spawn(self: &Rc<Self>, future: impl Future<Output = ()> + 'static) {
         let key = self.wakers.borrow_mut().insert(None);
         // The handle is dropped: a task of monoio goes on without it.
-        drop(monoio::spawn(Task { future: Some(Box::pin(future)), tasks: Rc::clone(self), key }));
+        drop(monoio::spawn(Task { future: Some(Box::pin(future)), tasks: Rc::clone(self), key, known: false }));
     }
 }
 
@@ -49,6 +49,8 @@ struct Task<F> {
     future: Option<Pin<Box<F>>>,
     tasks: Rc<Tasks>,
     key: usize,
+    /// Whether its place has its waker, which is the same for its whole life: monoio wakes a task by its own header.
+    known: bool,
 }
 
 impl<F: Future<Output = ()>> Future for Task<F> {
@@ -61,12 +63,9 @@ impl<F: Future<Output = ()>> Future for Task<F> {
             return Poll::Ready(());
         };
         let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))).unwrap_or_else(|panic| die(&*panic));
-        if polled.is_pending() {
-            let mut wakers = this.tasks.wakers.borrow_mut();
-            let waker = &mut wakers[this.key];
-            if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                *waker = Some(cx.waker().clone());
-            }
+        if polled.is_pending() && !this.known {
+            this.known = true;
+            this.tasks.wakers.borrow_mut()[this.key] = Some(cx.waker().clone());
         }
         polled
     }

@@ -3,7 +3,7 @@
 //! Never knows what goes over them.
 
 use std::future::Future;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -97,7 +97,7 @@ impl Conn {
     /// Writes all of it, until then.
     pub(crate) async fn write(&self, mut bytes: &[u8], at: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
-            match shell::send(&self.stream, &[IoSlice::new(bytes)]) {
+            match shell::send(&self.stream, bytes) {
                 Written::Bytes(count) => bytes = &bytes[count..],
                 Written::Gone => return Err(io::ErrorKind::ConnectionReset.into()),
                 Written::Blocked => match before(at, self.stream.writable(false)).await {
