@@ -70,6 +70,7 @@ mod timer;
 mod turn;
 mod watch;
 mod world;
+mod writer;
 
 pub use builder::{Builder, Server};
 pub use call::Call;

@@ -44,7 +44,7 @@ impl Tasks {
         let key = wakers.insert(None);
         drop(wakers);
         // The handle is dropped: a task of monoio goes on without it.
-        drop(monoio::spawn(Task { future: Some(future), tasks: Rc::clone(self), key }));
+        drop(monoio::spawn(Task { future: Some(future), tasks: Rc::clone(self), key, known: false }));
     }
 }
 
@@ -62,6 +62,8 @@ pin_project! {
         future: Option<F>,
         tasks: Rc<Tasks>,
         key: usize,
+        // Whether its place has its waker, which is the same for its whole life: monoio wakes a task by its own header.
+        known: bool,
     }
 
     impl<F> PinnedDrop for Task<F> {
@@ -83,12 +85,9 @@ impl<F: Future<Output = ()>> Future for Task<F> {
         }
         let Some(future) = this.future.as_pin_mut() else { return Poll::Ready(()) };
         let polled = catch_unwind(AssertUnwindSafe(|| future.poll(cx))).unwrap_or_else(|panic| die(&*panic));
-        if polled.is_pending() {
-            let mut wakers = this.tasks.wakers.borrow_mut();
-            let waker = &mut wakers[*this.key];
-            if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                *waker = Some(cx.waker().clone());
-            }
+        if polled.is_pending() && !*this.known {
+            *this.known = true;
+            this.tasks.wakers.borrow_mut()[*this.key] = Some(cx.waker().clone());
         }
         polled
     }

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::future::{Future, poll_fn};
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -152,7 +152,7 @@ impl Conn {
 
     async fn write_all(&self, mut bytes: &[u8], at: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
-            match shell::send(&self.stream, &[IoSlice::new(bytes)]) {
+            match shell::send(&self.stream, bytes) {
                 Written::Bytes(count) => bytes = &bytes[count..],
                 Written::Gone => return Err(io::ErrorKind::ConnectionReset.into()),
                 Written::Blocked => match before(at, self.stream.writable(false)).await {

@@ -16,6 +16,8 @@ use super::{Due, ResponsePolicy, Shard, Turn, reply};
 
 /// Bytes of a frame around its message, at most: `id: ` with the longest cursor, `data: `, line ends.
 const FRAME_OVERHEAD: usize = 96;
+/// Bytes of a message around its method and its params, result or error, mostly.
+const ENVELOPE: usize = 64;
 
 impl Shard {
     /// Takes an emission; the error says why nothing of it happened.
@@ -79,8 +81,9 @@ impl Shard {
             self.counters.notifications_dropped += 1;
             return Ok(());
         }
-        let mut message = Vec::new();
-        mcp::write_notification(&mut message, method, put_back.as_deref().or(params));
+        let params = put_back.as_deref().or(params);
+        let mut message = Vec::with_capacity(ENVELOPE + method.len() + params.map_or(0, <[u8]>::len));
+        mcp::write_notification(&mut message, method, params);
         self.append(slot, number, Kind::Ordinary, &message, turn)?;
         self.said(slot, number, turn);
         Ok(())
@@ -148,7 +151,8 @@ impl Shard {
         if found.effect == Effect::Initialize {
             return self.emit_initialize_answer(slot, call, answer, turn);
         }
-        let mut message = Vec::new();
+        let (Ok(body) | Err(body)) = answer;
+        let mut message = Vec::with_capacity(ENVELOPE + body.len());
         match answer {
             Ok(result) => mcp::write_result(&mut message, &found.id, result),
             Err(error) => mcp::write_error(&mut message, Some(&found.id), error),

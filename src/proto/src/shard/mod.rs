@@ -17,6 +17,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::fmt;
 
+use bytes::Bytes;
+
 use crate::connection::{Connection, Polled, Waiting};
 use crate::eventlog::{EventLog, RingId};
 use crate::http::Names;
@@ -111,6 +113,8 @@ pub struct Shard {
     wake_at: Option<Instant>,
     /// Connections with something to do in this turn: a queue, so that one connection's progress never nests in another's.
     ready: VecDeque<ConnId>,
+    /// Slices of the run of events that is being queued; empty between two.
+    events: Vec<Bytes>,
     counters: Counters,
     /// The shard as a whole had no room for something in this turn.
     short_of_room: bool,
@@ -163,6 +167,7 @@ impl Shard {
             drain: None,
             wake_at: None,
             ready: VecDeque::new(),
+            events: Vec::new(),
             counters: Counters::default(),
             short_of_room: false,
             overloaded: None,
@@ -199,7 +204,7 @@ impl Shard {
         match input {
             Input::Opened { conn } => {
                 self.counters.connections_opened += 1;
-                self.accept(conn, Connection::new(bytes::Bytes::new(), false, turn.now), turn);
+                self.accept(conn, Connection::new(Bytes::new(), false, turn.now), turn);
             }
             Input::Shed { conn, within } => {
                 self.counters.connections_opened += 1;
@@ -312,7 +317,7 @@ impl Shard {
             let config = &self.config;
             match connection.poll(&config.limits, |head| reply::judge(config, head, turn.world)) {
                 Polled::Nothing => break,
-                Polled::Continue => connection.queue(bytes::Bytes::from_static(crate::http::CONTINUE)),
+                Polled::Continue => connection.queue(Bytes::from_static(crate::http::CONTINUE)),
                 Polled::Request(request) => self.request(conn, *request, turn),
                 Polled::Refused(refusal) => self.refuse_and_close(conn, refusal),
             }
