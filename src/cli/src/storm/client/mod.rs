@@ -139,7 +139,7 @@ impl Client {
             }
         }
         self.end().await;
-        self.ears.oracle.end();
+        self.ears.oracle.end_call();
         self.thread.tell(self.ears.oracle.take_found());
         self.thread.left.set(self.thread.left.get() - 1);
     }

@@ -239,18 +239,13 @@ impl Oracle {
         }
     }
 
-    /// Nothing more comes.
-    pub(crate) fn end(&mut self) {
-        self.end_call();
-    }
-
     /// What was found since it was last asked.
     pub(crate) fn take_found(&mut self) -> Vec<Violation> {
         std::mem::take(&mut self.found)
     }
 
-    /// The call is over, and its ids are remembered.
-    fn end_call(&mut self) {
+    /// The call is over: nothing more of it comes, and its ids are remembered.
+    pub(crate) fn end_call(&mut self) {
         let Some(call) = self.call.take() else { return };
         if let Some(text) = gap(&call.missing)
             && !call.told.contains(&Outcome::SilentGap)

@@ -357,7 +357,7 @@ fn a_refusal_of_the_client_is_told_where_nothing_else_is_wrong() {
     ticks(&mut found, [1, 2]);
     found.client_refused("event 5 after 3".to_owned());
     assert_eq!(outcomes(&mut found), [], "what is wrong may still show");
-    found.end();
+    found.end_call();
     let violations = found.take_found();
     assert_eq!(violations.iter().map(|violation| violation.outcome).collect::<Vec<_>>(), [Outcome::ContinuityViolated]);
     assert!(violations[0].text.contains("event 5 after 3") && violations[0].transcript.contains("< id: 2"), "{violations:?}");
@@ -373,6 +373,6 @@ fn a_refusal_of_the_client_is_told_where_nothing_else_is_wrong() {
 fn what_is_missing_when_nothing_more_comes_is_told() {
     let mut oracle = oracle();
     ticks(&mut oracle, [1, 3]);
-    oracle.end();
+    oracle.end_call();
     assert_eq!(outcomes(&mut oracle), [Outcome::SilentGap]);
 }
