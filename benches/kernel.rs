@@ -102,12 +102,14 @@ fn logs(criterion: &mut Criterion) {
         });
     }
     let events = 100_000;
-    let mut log = EventLog::new(&Limits { log_bytes: 64 << 20, stream_events: u64::MAX, ..Limits::default() });
+    let mut log =
+        EventLog::new(&Limits { log_bytes: 64 << 20, stream_events: u64::MAX, stream_bytes: 64 << 20, ..Limits::default() });
     let ring = log.open(0, 0, Position::START).expect("room");
     for _ in 0..events {
         log.append(ring, Kind::Ordinary, Instant::ORIGIN, frame.len(), |out| out.extend_from_slice(&frame)).expect("room");
     }
     log.finish(ring);
+    assert_eq!(log.next_held(ring, Position::START), Some(Position::START.next()), "the log holds all");
     let mut slices: Vec<Bytes> = Vec::with_capacity(64);
     group.throughput(Throughput::Elements(events));
     group.bench_function("replay of 100,000 events", |bench| {
