@@ -109,6 +109,21 @@ impl World<'_> {
         }
     }
 
+    /// A call's connections were let go: nobody is on its stream any more. Which stream a connection is on may not have been said yet.
+    pub(crate) fn loosen_hung_up(&mut self, id: &rejoin_proto::ids::SessionId, call: u64) {
+        let Some((index, line)) = self.oracle.hung_up(id, call, self.step) else { return };
+        for wire in self.wires.iter_mut().flatten() {
+            let Some(Kind::Stream(reading)) = wire.pendings.front().and_then(|pending| pending.kind.as_ref()) else { continue };
+            if reading.session == index
+                && reading.line.is_none_or(|of| of == line)
+                && let Some((session, certain @ true)) = &mut wire.attached
+            {
+                *certain = false;
+                self.oracle.loosen(*session, self.now);
+            }
+        }
+    }
+
     /// A life is over: nobody is on its streams any more.
     pub(crate) fn loosen_all(&mut self, id: &rejoin_proto::ids::SessionId) {
         let session = self.oracle.find(id);
