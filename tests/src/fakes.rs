@@ -41,6 +41,8 @@ pub enum Fault {
     TakesAnyCursor,
     /// It answers one call twice.
     SecondResult,
+    /// It leaves nothing out, but its ids, which are of rejoin's shape, say that it does.
+    SkipsPlaces,
 }
 
 /// Events that a forgetful fake holds of a stream.
@@ -251,7 +253,12 @@ impl Shared {
         if let Some(stream) = self.sessions().get_mut(session).map(|streams| &mut streams[number]) {
             // An id that nobody guesses: it holds what only this process knows.
             let secret = std::ptr::from_ref(self).addr() ^ (number << 20) ^ stream.events.len();
-            stream.events.push((format!("{session}.{number}.{}.{secret:x}", stream.events.len()), data.to_owned()));
+            let at = stream.events.len();
+            let id = match self.fault {
+                Fault::SkipsPlaces => format!("1.{}.{}.{secret:016x}", number + 1, 2 * at),
+                _ => format!("{session}.{number}.{at}.{secret:x}"),
+            };
+            stream.events.push((id, data.to_owned()));
         }
         self.said.notify_all();
     }

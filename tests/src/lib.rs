@@ -1,7 +1,7 @@
 //! What the tests see of a server: sockets, bytes and a process, and nothing of its insides.
 //!
 //! A small blocking HTTP and SSE client that hides no byte, a guard for the `rejoin` process, a proxy that cuts connections where it is
-//! told to, golden transcripts, and a simulation of the kernel. Never shares code with what it tests: its parsers are its own.
+//! told to, TLS in front of a server, golden transcripts, and a simulation of the kernel. Never shares code with what it tests: its parsers are its own.
 
 #![forbid(unsafe_code)]
 
@@ -18,4 +18,5 @@ pub mod server;
 pub mod session;
 pub mod sim;
 pub mod sse;
+pub mod tls;
 pub mod wire;

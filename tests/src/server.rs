@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::matrix::Flavour;
-use crate::wire::PATIENCE;
+use crate::wire::{Connection, PATIENCE};
 
 /// The binary under test: `REJOIN_BIN`, or the workspace's own, built first.
 pub fn binary() -> &'static PathBuf {
@@ -172,6 +172,14 @@ impl Rejoin {
     /// Sends a signal to it, and to nothing else.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("a child that was not waited for can be signalled");
+    }
+
+    /// More connections than it accepts within a few milliseconds: they gather in the kernel's queue while it stands still.
+    pub fn herd(&self) -> Vec<Connection> {
+        self.signal(Signal::STOP);
+        let herd = (0..600).filter_map(|_| Connection::try_open(self.address).ok()).collect();
+        self.signal(Signal::CONT);
+        herd
     }
 
     /// Asks it to end, as an operator does.

@@ -36,6 +36,7 @@ const SAMPLES: &[(&str, [&str; 3], Option<&str>)] = &[
     ("keep-alive", [r#""1s""#, r#""2s""#, r#""4s""#], Some("999us")),
     ("max-sessions", ["1", "2", "10000000"], Some("10000001")),
     ("max-connections", ["1", "2", "10000000"], Some("0")),
+    ("admission-wait", [r#""1ms""#, r#""2s""#, r#""3s""#], Some("0s")),
     ("max-body", [r#""1KiB""#, "1", r#""8MiB""#], Some("64XB")),
     ("allow-origin", [r#"["https://a.example"]"#, r#"["null", "http://b:1"]"#, r#"["*"]"#], Some("a.example")),
     ("allow-host", [r#"["a.example"]"#, r#"["b:1", "::1"]"#, r#"["*"]"#], Some("a b")),

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 on_every_server!(
     one_session_more_is_503_until_there_is_room,
     one_connection_more_is_turned_away_until_there_is_room,
+    a_herd_that_waits_too_long_is_told_to_come_back_by_and_by,
     running_out_of_descriptors_neither_spins_nor_kills,
     one_byte_more_in_a_head_is_431,
     one_field_more_in_a_head_is_431,
@@ -88,6 +89,25 @@ fn one_connection_more_is_turned_away_until_there_is_room(on: Flavour) {
         assert!(Instant::now() < deadline, "there is room again, and nobody is let in");
         sleep(Duration::from_millis(20));
     }
+}
+
+fn a_herd_that_waits_too_long_is_told_to_come_back_by_and_by(on: Flavour) {
+    let server = Rejoin::start(on, &["--admission-wait", "1ms"]);
+    let session = Session::begin(server.address, NOVEMBER);
+    let herd = server.herd();
+    let (mut taken, mut told) = (0, 0);
+    for mut connection in herd {
+        connection.send(&session.post(&echo(1)));
+        match connection.answer() {
+            answer if answer.status() == 503 => {
+                shed(&answer);
+                told += 1;
+            }
+            _ => taken += 1,
+        }
+    }
+    assert!(taken > 0 && told > 0, "{taken} were taken and {told} told to come back");
+    assert_eq!(text_of(&session.result(&echo(2))), "x", "nobody waits: all are taken");
 }
 
 fn running_out_of_descriptors_neither_spins_nor_kills(on: Flavour) {

@@ -1,6 +1,7 @@
 //! `rejoin storm`: its scripts find nothing to blame in rejoin, and every forbidden outcome in servers that have it.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use rejoin_tests::fakes::{Fake, Fault};
 use rejoin_tests::matrix::Flavour;
 use rejoin_tests::server::{Rejoin, binary};
+use rejoin_tests::tls::TlsFront;
 use serde_json::{Value, json};
 
 const SMALL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/storms/small.toml");
@@ -199,6 +201,31 @@ fn a_hang_is_caught() {
 #[test]
 fn a_server_that_takes_any_cursor_is_caught() {
     is_caught(Fault::TakesAnyCursor, "bad_cursor_taken");
+}
+
+#[test]
+fn a_refusal_of_the_client_that_nothing_else_explains_is_told() {
+    is_caught(Fault::SkipsPlaces, "continuity_violated");
+}
+
+// ---- TLS ----------------------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_server_behind_tls_is_stormed_by_those_who_trust_its_authority() {
+    let server = Rejoin::start(Flavour::PLAIN, &[]);
+    let front = TlsFront::start(server.address);
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(front.authority.as_bytes()).expect("written");
+    let (ca, url) = (file.path().to_str().expect("UTF-8"), format!("https://{}/mcp", front.address));
+    passes(&["--script", SMALL, "--seed", "3", "--ca", ca, &url]);
+
+    let output = storm(&["--script", SMALL, "--seed", "3", &url]);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("connect_failed") && said.contains("UnknownIssuer"), "{said}");
+
+    is_refused(&["--script", SMALL, "--ca", SMALL, &url], "no certificates to trust");
+    is_refused(&["--script", SMALL, "--ca", "/no/such/file", &url], "/no/such/file");
 }
 
 // ---- the command line ---------------------------------------------------------------------------------------------------------------

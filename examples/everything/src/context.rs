@@ -6,7 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use rejoin::{Call, EmitError, Emitted, NotTaken, RpcError};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::Shared;
 use crate::logging::Level;
@@ -15,6 +15,14 @@ use crate::memory::Memory;
 /// How often a notification that the log has no room for is tried again, and how long between. Reason: a reader who comes back makes room.
 const TRIES: u32 = 100;
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+/// The params of `notifications/message`, written without a tree of values: ten thousand sessions tick at once.
+#[derive(Serialize)]
+struct LogMessage<'a, D> {
+    data: &'a D,
+    level: Level,
+    logger: &'a str,
+}
 
 /// A call in its surroundings.
 pub(crate) struct Context<'a> {
@@ -25,19 +33,19 @@ pub(crate) struct Context<'a> {
 
 impl Context<'_> {
     /// A log message on the call's stream, where the client wants such.
-    pub(crate) async fn log(&self, level: Level, logger: &str, data: &Value) -> Result<(), RpcError> {
+    pub(crate) async fn log(&self, level: Level, logger: &str, data: &impl Serialize) -> Result<(), RpcError> {
         let Some(params) = self.log_params(level, logger, data) else { return Ok(()) };
         said(|| self.call.notify("notifications/message", &params)).await
     }
 
     /// The same on the session's standalone stream.
-    pub(crate) async fn log_aside(&self, level: Level, logger: &str, data: &Value) -> Result<(), RpcError> {
+    pub(crate) async fn log_aside(&self, level: Level, logger: &str, data: &impl Serialize) -> Result<(), RpcError> {
         let Some(params) = self.log_params(level, logger, data) else { return Ok(()) };
         said(|| self.call.session().notify("notifications/message", &params)).await
     }
 
-    fn log_params(&self, level: Level, logger: &str, data: &Value) -> Option<Value> {
-        self.memory.wants(level).then(|| json!({ "level": level, "logger": logger, "data": data }))
+    fn log_params<'a, D>(&self, level: Level, logger: &'a str, data: &'a D) -> Option<LogMessage<'a, D>> {
+        self.memory.wants(level).then_some(LogMessage { data, level, logger })
     }
 }
 

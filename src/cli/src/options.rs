@@ -58,6 +58,9 @@ pub(crate) struct Serve {
     /// Connections open at once, of the whole process.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections, value_parser = count::<u32>(MAX_CONNECTIONS))]
     max_connections: u32,
+    /// How long connections may wait to be accepted, without a break, before those behind them are turned away.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = bounds::time)]
+    admission_wait: Duration,
     /// Largest request body.
     #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = bounds::size)]
     max_body: usize,
@@ -157,6 +160,7 @@ impl Serve {
             keep_alive: self.keep_alive,
             sessions: self.max_sessions,
             connections: self.max_connections,
+            admission_wait: self.admission_wait,
             body_bytes: self.max_body,
             ..Limits::default()
         }

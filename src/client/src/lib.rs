@@ -55,10 +55,11 @@ mod wire;
 
 pub use events::{Events, Notice, ServerRequest};
 pub use handle::{CallSettings, Client, Progress, Running};
-pub use options::{BadEndpoint, Options};
+pub use options::{BadEndpoint, Endpoint, Options, endpoint, trusting};
 pub use session::ConnectError;
+pub use wire::Wire;
 
 pub use rejoin_proto::client::{
-    AnswerSeen, CallError, CallId, ConnId, Ended, EventSeen, Failure, Gap, Limits, Loss, NotTaken, Observer, Outcome, Purpose,
-    Refused, RequestKey, StartError, StreamEnd, StreamKey, Undelivered, Unknown, Violation,
+    AnswerSeen, BodySeen, CallError, CallId, ConnId, Ended, EventSeen, Failure, Gap, Limits, Loss, NotTaken, Observer, Outcome,
+    Purpose, Refused, RequestKey, StartError, StreamEnd, StreamKey, Undelivered, Unknown, Violation,
 };

@@ -12,7 +12,7 @@ use futures_util::future::{Either, select};
 use futures_util::{SinkExt, StreamExt};
 use rejoin_proto::client::{ConnId, Ended};
 
-use crate::options::Target;
+use crate::options::Endpoint;
 use crate::wire::Wire;
 
 /// Most that is read at once.
@@ -20,7 +20,7 @@ pub(crate) const READ: usize = 16 << 10;
 
 /// A runtime's stream socket.
 pub(crate) trait Socket: Sized {
-    async fn connect(target: &Target) -> io::Result<Self>;
+    async fn connect(target: &Endpoint) -> io::Result<Self>;
 
     /// Waits until there is something to read, or the end. May be dropped.
     async fn readable(&self) -> io::Result<()>;
@@ -47,7 +47,7 @@ pub(crate) enum Arrival {
 }
 
 /// Carries a connection to its end.
-pub(crate) async fn carry<S: Socket>(target: Arc<Target>, line: Line) {
+pub(crate) async fn carry<S: Socket>(target: Arc<Endpoint>, line: Line) {
     let Line { conn, mut outbound, mut inbound } = line;
     let opened = {
         let opening = pin!(open::<S>(&target));
@@ -113,7 +113,7 @@ async fn move_bytes<S: Socket>(
 }
 
 /// Connects, and speaks TLS where the target wants it.
-async fn open<S: Socket>(target: &Target) -> io::Result<(S, Wire)> {
+async fn open<S: Socket>(target: &Endpoint) -> io::Result<(S, Wire)> {
     let mut socket = S::connect(target).await?;
     let mut wire = Wire::new(target)?;
     loop {
@@ -131,7 +131,7 @@ async fn open<S: Socket>(target: &Target) -> io::Result<(S, Wire)> {
 /// What is there, as the machine reads it; `None` at the end.
 async fn read<S: Socket>(socket: &mut S, wire: &mut Wire) -> io::Result<Option<Vec<u8>>> {
     let Some(bytes) = socket.read().await? else { return Ok(None) };
-    let plain = wire.open(bytes)?;
+    let plain = wire.open(bytes.into())?.into_owned();
     // TLS answers some of what it reads by itself.
     write_pending(socket, wire).await?;
     Ok(Some(plain))

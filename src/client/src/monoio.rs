@@ -17,7 +17,7 @@ use rejoin_proto::client::Observer;
 use crate::events::Events;
 use crate::handle::Client;
 use crate::line::{Line, READ, Socket, carry};
-use crate::options::{Options, Target};
+use crate::options::{Endpoint, Options};
 use crate::session::{ConnectError, Runtime, Session, settle};
 
 /// Begins a session with the server at `url` (`http` or `https`), on the present thread's monoio runtime, whose timer must be enabled.
@@ -45,13 +45,13 @@ impl Runtime for Monoio {
         Box::pin(::monoio::time::sleep(time))
     }
 
-    fn connect(&self, target: Arc<Target>, line: Line) {
+    fn connect(&self, target: Arc<Endpoint>, line: Line) {
         ::monoio::spawn(carry::<TcpStream>(target, line));
     }
 }
 
 impl Socket for TcpStream {
-    async fn connect(target: &Target) -> io::Result<Self> {
+    async fn connect(target: &Endpoint) -> io::Result<Self> {
         let mut connected = Err(io::ErrorKind::NotFound.into());
         for address in (target.host.as_str(), target.port).to_socket_addrs()? {
             connected = TcpStream::connect_addr(address).await;

@@ -6,7 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use rejoin_proto::client::{BadConfig, Config};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
 
 /// How a session is to be: start from [`Options::default`] and change what differs.
 #[derive(Clone, Debug)]
@@ -50,6 +51,8 @@ pub enum BadEndpoint {
     Url(String),
     /// A request made of the options would not be what it seems.
     Config(BadConfig),
+    /// What is to be trusted is no PEM with certificates; says why.
+    Authorities(String),
     /// rustls does not take what it was given.
     Tls(rustls::Error),
 }
@@ -59,6 +62,7 @@ impl fmt::Display for BadEndpoint {
         match self {
             Self::Url(url) => write!(f, "{url:?} is no http or https URL"),
             Self::Config(bad) => write!(f, "the options cannot be sent: {bad:?}"),
+            Self::Authorities(why) => write!(f, "no certificates to trust: {why}"),
             Self::Tls(error) => error.fmt(f),
         }
     }
@@ -66,17 +70,20 @@ impl fmt::Display for BadEndpoint {
 
 impl std::error::Error for BadEndpoint {}
 
-/// Where to connect to.
+/// Where to connect to, and whether by TLS.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub struct Endpoint {
     /// A name or an address, without brackets.
     pub host: String,
+    /// Its port.
     pub port: u16,
-    pub tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
+    pub(crate) tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
 }
 
-/// Reads an endpoint: where it is, and what its machine must know.
-pub(crate) fn endpoint(url: &str, options: Options) -> Result<(Target, Config), BadEndpoint> {
+/// Reads a URL: where the server is, and what a machine must know of it. For those who move the bytes themselves; [`connect`] does this.
+///
+/// [`connect`]: crate::monoio::connect
+pub fn endpoint(url: &str, options: Options) -> Result<(Endpoint, Config), BadEndpoint> {
     let bad_url = || BadEndpoint::Url(url.to_owned());
     let uri: http::Uri = url.parse().map_err(|_| bad_url())?;
     let secure = match uri.scheme_str() {
@@ -86,7 +93,18 @@ pub(crate) fn endpoint(url: &str, options: Options) -> Result<(Target, Config), 
     };
     let authority = uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(bad_url)?;
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let port = authority.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    let port = match authority.port_u16() {
+        Some(port) => port,
+        None if authority.as_str() == authority.host() => {
+            if secure {
+                443
+            } else {
+                80
+            }
+        }
+        // What stands there is no port.
+        None => return Err(bad_url()),
+    };
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let mut config = Config::new(authority.as_str(), path);
     config.fields = options.fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
@@ -107,11 +125,27 @@ pub(crate) fn endpoint(url: &str, options: Options) -> Result<(Target, Config), 
     } else {
         None
     };
-    Ok((Target { host, port, tls }, config))
+    Ok((Endpoint { host, port, tls }, config))
 }
 
 fn mozillas() -> Result<Arc<rustls::ClientConfig>, BadEndpoint> {
-    let roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.into() };
+    trusting_roots(rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.into() })
+}
+
+/// For [`Options::tls`]: trusts the authorities of this PEM text, and no others.
+pub fn trusting(pem: &[u8]) -> Result<Arc<rustls::ClientConfig>, BadEndpoint> {
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| BadEndpoint::Authorities(error.to_string()))?;
+        roots.add(certificate).map_err(BadEndpoint::Tls)?;
+    }
+    if roots.is_empty() {
+        return Err(BadEndpoint::Authorities("there is no certificate in it".to_owned()));
+    }
+    trusting_roots(roots)
+}
+
+fn trusting_roots(roots: rustls::RootCertStore) -> Result<Arc<rustls::ClientConfig>, BadEndpoint> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     Ok(Arc::new(builder.map_err(BadEndpoint::Tls)?.with_root_certificates(roots).with_no_client_auth()))
@@ -136,10 +170,29 @@ mod tests {
         );
         assert_eq!(read("http://example.org").unwrap(), expected("example.org", 80, false, "example.org", "/"));
         assert_eq!(read("https://[::1]/x").unwrap(), expected("::1", 443, true, "[::1]", "/x"));
-        for url in ["", "/mcp", "ftp://a/", "http:///mcp", "localhost:1", "http://user:pw@host/", "http://a b/"] {
+        for url in [
+            "",
+            "/mcp",
+            "ftp://a/",
+            "http:///mcp",
+            "localhost:1",
+            "http://user:pw@host/",
+            "http://a b/",
+            "http://a:b/",
+            "http://a:/",
+        ] {
             assert!(matches!(read(url), Err(BadEndpoint::Url(_))), "{url:?}");
         }
         let options = Options { fields: vec![("A".into(), "b\r\nC: d".into())], ..Options::default() };
         assert!(matches!(endpoint("http://a/", options), Err(BadEndpoint::Config(BadConfig::Field))));
+    }
+
+    #[test]
+    fn nothing_is_trusted_that_is_no_certificate() {
+        let framed = |what: &str| format!("-----BEGIN {what}-----\nAAAA\n-----END {what}-----\n");
+        assert!(matches!(trusting(framed("CERTIFICATE").as_bytes()), Err(BadEndpoint::Tls(_))));
+        for pem in ["", "rubbish", &framed("PRIVATE KEY"), "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
+            assert!(matches!(trusting(pem.as_bytes()), Err(BadEndpoint::Authorities(_))), "{pem}");
+        }
     }
 }

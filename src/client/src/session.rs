@@ -21,7 +21,7 @@ use rejoin_proto::time::Instant;
 use crate::events::{Events, Notice, ServerRequest, Teller, UNANSWERED, queue};
 use crate::handle::{Calling, Client, Command, Progress, Settled};
 use crate::line::{Arrival, Line};
-use crate::options::{BadEndpoint, Options, Target, endpoint};
+use crate::options::{BadEndpoint, Endpoint, Options, endpoint};
 
 /// What a runtime must offer.
 pub(crate) trait Runtime {
@@ -31,7 +31,7 @@ pub(crate) trait Runtime {
     fn sleep(&self, time: Duration) -> Self::Sleep;
 
     /// Starts a task that makes a connection and carries it.
-    fn connect(&self, target: Arc<Target>, line: Line);
+    fn connect(&self, target: Arc<Endpoint>, line: Line);
 }
 
 /// Arrivals that wait for the session, beside one a connection. Reason: a fast server is slowed down by TCP, not held in memory.
@@ -76,7 +76,7 @@ pub(crate) struct Session<R: Runtime, O> {
     runtime: R,
     observer: O,
     machine: Machine,
-    target: Arc<Target>,
+    target: Arc<Endpoint>,
     origin: Clock,
     commands: mpsc::UnboundedReceiver<Command>,
     inbound: mpsc::Receiver<(ConnId, Arrival)>,
@@ -110,7 +110,7 @@ impl<R: Runtime, O: Observer> Session<R, O> {
     /// A session to run, its events, and the word that it has begun.
     pub(crate) fn new(url: &str, options: Options, runtime: R, observer: O) -> Result<(Self, Events, Begun), BadEndpoint> {
         let notices = options.notices;
-        let (target, config): (Target, Config) = endpoint(url, options)?;
+        let (target, config): (Endpoint, Config) = endpoint(url, options)?;
         let (sends, commands) = mpsc::unbounded();
         let (arrivals, inbound) = mpsc::channel(ARRIVALS);
         let (says, begun) = oneshot::channel();

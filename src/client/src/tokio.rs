@@ -36,7 +36,7 @@ use tokio::net::TcpStream;
 use crate::events::Events;
 use crate::handle::Client;
 use crate::line::{Line, READ, Socket, carry};
-use crate::options::{Options, Target};
+use crate::options::{Endpoint, Options};
 use crate::session::{ConnectError, Runtime, Session, settle};
 
 /// Begins a session with the server at `url` (`http` or `https`), on the present tokio runtime.
@@ -64,13 +64,13 @@ impl Runtime for Tokio {
         tokio::time::sleep(time)
     }
 
-    fn connect(&self, target: Arc<Target>, line: Line) {
+    fn connect(&self, target: Arc<Endpoint>, line: Line) {
         tokio::spawn(carry::<TcpStream>(target, line));
     }
 }
 
 impl Socket for TcpStream {
-    async fn connect(target: &Target) -> io::Result<Self> {
+    async fn connect(target: &Endpoint) -> io::Result<Self> {
         let stream = TcpStream::connect((target.host.as_str(), target.port)).await?;
         stream.set_nodelay(true)?;
         Ok(stream)

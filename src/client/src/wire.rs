@@ -2,38 +2,44 @@
 //!
 //! Never reads or writes a socket.
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 
 use bytes::Bytes;
 use rejoin_proto::client::Ended;
 
-use crate::options::Target;
+use crate::options::Endpoint;
 
-/// The two forms of a connection.
-pub(crate) enum Wire {
+/// A connection's bytes on their way between the socket and the machine.
+#[derive(Debug)]
+pub struct Wire(Form);
+
+#[derive(Debug)]
+enum Form {
     Plain,
     Tls(Box<rustls::ClientConnection>),
 }
 
 impl Wire {
-    pub(crate) fn new(target: &Target) -> io::Result<Self> {
-        let Some((config, name)) = &target.tls else { return Ok(Self::Plain) };
+    /// For a new connection to this endpoint.
+    pub fn new(endpoint: &Endpoint) -> io::Result<Self> {
+        let Some((config, name)) = &endpoint.tls else { return Ok(Self(Form::Plain)) };
         let connection = rustls::ClientConnection::new(config.clone(), name.clone()).map_err(io::Error::other)?;
-        Ok(Self::Tls(Box::new(connection)))
+        Ok(Self(Form::Tls(Box::new(connection))))
     }
 
     /// Whether requests may be sent.
-    pub(crate) fn is_ready(&self) -> bool {
-        match self {
-            Self::Plain => true,
-            Self::Tls(connection) => !connection.is_handshaking(),
+    pub fn is_ready(&self) -> bool {
+        match &self.0 {
+            Form::Plain => true,
+            Form::Tls(connection) => !connection.is_handshaking(),
         }
     }
 
     /// What TLS itself wants to write.
-    pub(crate) fn pending(&mut self) -> io::Result<Vec<u8>> {
+    pub fn pending(&mut self) -> io::Result<Vec<u8>> {
         let mut out = Vec::new();
-        if let Self::Tls(connection) = self {
+        if let Form::Tls(connection) = &mut self.0 {
             while connection.wants_write() {
                 connection.write_tls(&mut out)?;
             }
@@ -42,8 +48,8 @@ impl Wire {
     }
 
     /// A request as it goes into the socket.
-    pub(crate) fn seal(&mut self, request: Bytes) -> io::Result<Bytes> {
-        let Self::Tls(connection) = self else { return Ok(request) };
+    pub fn seal(&mut self, request: Bytes) -> io::Result<Bytes> {
+        let Form::Tls(connection) = &mut self.0 else { return Ok(request) };
         let mut out = Vec::with_capacity(request.len() + 512);
         // rustls buffers a bounded part at a time.
         let mut rest = &request[..];
@@ -58,31 +64,35 @@ impl Wire {
     }
 
     /// Bytes of the socket as the machine reads them; none where they were TLS's own.
-    pub(crate) fn open(&mut self, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
-        let Self::Tls(connection) = self else { return Ok(bytes) };
+    pub fn open<'a>(&mut self, bytes: Cow<'a, [u8]>) -> io::Result<Cow<'a, [u8]>> {
+        let Form::Tls(connection) = &mut self.0 else { return Ok(bytes) };
         let mut rest = &bytes[..];
         let mut plain = Vec::with_capacity(rest.len());
         while !rest.is_empty() {
             if connection.read_tls(&mut rest)? == 0 {
                 break;
             }
-            let state = connection.process_new_packets().map_err(io::Error::other)?;
+            let state = connection.process_new_packets().map_err(not_tls)?;
             let before = plain.len();
             plain.resize(before + state.plaintext_bytes_to_read(), 0);
             connection.reader().read_exact(&mut plain[before..])?;
         }
-        bytes.clear();
-        Ok(plain)
+        Ok(plain.into())
     }
 
     /// What a FIN means. Without TLS's own goodbye anybody may have sent it.
-    pub(crate) fn fin(&mut self) -> Ended {
-        match self {
-            Self::Plain => Ended::Fin,
-            Self::Tls(connection) => match connection.process_new_packets() {
+    pub fn fin(&mut self) -> Ended {
+        match &mut self.0 {
+            Form::Plain => Ended::Fin,
+            Form::Tls(connection) => match connection.process_new_packets() {
                 Ok(state) if state.peer_has_closed() => Ended::Fin,
                 _ => Ended::Reset,
             },
         }
     }
+}
+
+/// What the peer speaks is no TLS, or not what is trusted.
+fn not_tls(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }

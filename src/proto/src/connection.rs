@@ -149,11 +149,11 @@ pub enum Form {
 pub struct UnderWay {
     left: usize,
     sent: usize,
-    /// The run of events in it.
+    /// The run of events in it, where it is to be known how far it came.
     pub run: Option<Run>,
 }
 
-/// A run of events inside a send; of none where the send only brings its reader forward, by a `resync`.
+/// A run of the standalone stream's events inside a send; of none where the send only brings its reader forward, by a `resync`.
 #[derive(Debug)]
 pub struct Run {
     /// Whose events.
@@ -166,8 +166,8 @@ pub struct Run {
     pub after: Position,
     /// … up to this one.
     pub to: Position,
-    /// On the standalone stream, where each of several events' frames ends, from the first frame's beginning: what was written must be
-    /// known even of events that are evicted before all of it was.
+    /// Where each of several events' frames ends, from the first frame's beginning: what was written must be known even of events that
+    /// are evicted before all of it was.
     pub ends: Vec<usize>,
 }
 
@@ -346,24 +346,19 @@ impl Connection {
         self.under_way.is_some()
     }
 
-    /// Takes what is queued, followed by `run`'s slices, as the next send; `None` while one is under way or nothing is queued.
-    /// `run.prefix` counts from the end of what was queued before.
-    pub fn next_send(&mut self, run: Option<Run>, slices: Vec<Bytes>, now: Instant) -> Option<Vec<Bytes>> {
-        if self.under_way.is_some() {
-            self.queue.extend(slices);
+    /// Takes what is queued as the next send, with the run of events in it; `None` while one is under way or nothing is queued.
+    pub fn next_send(&mut self, run: Option<Run>, now: Instant) -> Option<Vec<Bytes>> {
+        if self.under_way.is_some() || self.queue.is_empty() {
             return None;
         }
-        let queued: usize = self.queue.iter().map(Bytes::len).sum();
-        let mut send = std::mem::take(&mut self.queue);
-        send.extend(slices);
-        if send.is_empty() {
-            return None;
-        }
-        let left = send.iter().map(Bytes::len).sum();
-        let run = run.map(|run| Run { prefix: run.prefix + queued, ..run });
-        self.under_way = Some(UnderWay { left, sent: 0, run });
+        self.under_way = Some(UnderWay { left: self.queued(), sent: 0, run });
         self.last_send = now;
-        Some(send)
+        Some(std::mem::take(&mut self.queue))
+    }
+
+    /// Bytes that are queued.
+    pub fn queued(&self) -> usize {
+        self.queue.iter().map(Bytes::len).sum()
     }
 
     /// Bytes of the send under way were written. `None` when there is none.

@@ -58,18 +58,20 @@ impl fmt::Debug for Key {
 }
 
 /// Who a caller is, as its authoriser names it. Sessions belong to a principal, not to a token.
+///
+/// The one without a name, which is everybody where nobody is asked, takes no memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Principal(Arc<str>);
+pub struct Principal(Option<Arc<str>>);
 
 impl Principal {
     /// The principal with this name.
     pub fn new(name: &str) -> Self {
-        Self(name.into())
+        Self((!name.is_empty()).then(|| name.into()))
     }
 
     /// Its name.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_deref().unwrap_or_default()
     }
 }
 

@@ -39,6 +39,7 @@ pub mod http;
 pub mod ids;
 pub mod incarnations;
 pub mod limits;
+mod lists;
 pub mod mcp;
 pub mod refusal;
 pub mod resume;

@@ -10,6 +10,9 @@ pub struct Limits {
     // ---- connections and heads ----
     /// Connections open at once. One more is closed at once (`shed`). Reason: descriptors, and 1 KiB of state each.
     pub connections: u32,
+    /// How long connections may wait to be accepted without a break before those behind them are turned away: 503 `shed`, before anything
+    /// of theirs is read. Reason: whoever is let in is then served soon, and the rest know that they must come back.
+    pub admission_wait: Duration,
     /// A request head, request line included. More: 431. Reason: no browser or SDK sends more than 8 KiB.
     pub head_bytes: usize,
     /// Fields in a head. More: 431. Reason: the parser's table is of fixed size.
@@ -94,6 +97,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 20_000,
+            admission_wait: Duration::from_secs(1),
             head_bytes: 16 << 10,
             headers: 64,
             target_bytes: 2 << 10,

@@ -148,6 +148,8 @@ impl RefusalKind {
 pub enum Room {
     /// A connection more: it was turned away.
     Connection,
+    /// A connection more just now, when so many come at once that the last would wait too long: it was turned away.
+    Herd,
     /// A session more: its `initialize` was refused.
     Session,
     /// A call more in one session: it was refused.
@@ -165,6 +167,7 @@ impl Room {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Connection => "connections",
+            Self::Herd => "herd",
             Self::Session => "sessions",
             Self::Call => "calls",
             Self::Handler => "handler",
@@ -177,7 +180,7 @@ impl Room {
     /// affair, and a drain is no lack of room.
     pub const fn is_the_servers(self) -> bool {
         match self {
-            Self::Connection | Self::Session | Self::Handler | Self::SlowReader => true,
+            Self::Connection | Self::Herd | Self::Session | Self::Handler | Self::SlowReader => true,
             Self::Call | Self::Draining => false,
         }
     }
@@ -243,6 +246,8 @@ pub const RPC_OTHER: i32 = -32000;
 impl Refusal {
     /// No room: of connections.
     pub const TOO_MANY_CONNECTIONS: Self = Self::Shed(Room::Connection, "The server has too many connections");
+    /// Of connections at this moment.
+    pub const TOO_MANY_AT_ONCE: Self = Self::Shed(Room::Herd, "Too many connect at once");
     /// Of sessions alive.
     pub const TOO_MANY_SESSIONS: Self = Self::Shed(Room::Session, "The server has too many sessions");
     /// Of a session's calls in flight.

@@ -3,11 +3,13 @@
 //! Never touches a connection's bytes; knows connections only by name, as those attached to a stream.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::eventlog::{EventLog, RingId};
 use crate::ids::{CallId, ClientRequestId, ConnId, Incarnation, Position, Principal, SessionId, StreamNumber};
+use crate::lists;
 use crate::mcp::{CallIds, Id, ListChanged, Revision};
 use crate::resume::{self, Following, Reach};
 use crate::time::Instant;
@@ -45,11 +47,13 @@ pub struct Session {
     pub list_changed: ListChanged,
     /// Connections attached to its streams.
     pub attached: u32,
+    /// The last event of the standalone stream that a connection has brought to a client, or a client has shown that it has.
+    pub written: Position,
     /// Its idle timer.
     pub timer: Option<Timer>,
 }
 
-/// A stream of the present life.
+/// A stream of the present life. What only those who read it need is apart, since most streams are finished and nobody reads them.
 #[derive(Debug)]
 pub struct Stream {
     /// Its number.
@@ -66,23 +70,26 @@ pub struct Stream {
     pub batch: bool,
     /// Whether only results can reach the client on it.
     pub json_only: bool,
-    /// Connections attached to it: at most one GET, and the POSTs of its call.
-    pub attached: SmallVec<[ConnId; 1]>,
-    /// Requests to the client on it: where they stand, and whether they were answered.
-    pub asked: Vec<(Position, ClientRequestId, bool)>,
-    /// On the standalone stream, the last event that a connection has brought to a client, or a client has shown that it has.
-    pub written: Position,
-    /// Takeovers, one within the window of the other.
-    pub takeovers: u32,
-    /// When the last takeover was.
-    pub taken_over: Option<Instant>,
+    readers: Option<Box<Readers>>,
+}
+
+/// Connections attached to a stream: at most one GET, and the POSTs of its call.
+pub type Attached = SmallVec<[ConnId; 4]>;
+
+/// Who reads a stream, and what that needs.
+#[derive(Debug, Default)]
+struct Readers {
+    attached: Attached,
+    /// Requests to the client: where they stand, and whether they were answered.
+    asked: Vec<(Position, ClientRequestId, bool)>,
+    /// Takeovers, one within the window of the other, and when the last one was.
+    takeovers: u32,
+    taken_over: Option<Instant>,
 }
 
 /// A call that a stream answers: kept as long as the stream's tombstone.
 #[derive(Debug)]
 pub struct Answer {
-    /// The call.
-    pub call: CallId,
     /// The client's id.
     pub id: Id,
     /// What became of it.
@@ -92,8 +99,8 @@ pub struct Answer {
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerState {
-    /// In flight.
-    Pending,
+    /// In flight, under this name.
+    Pending(CallId),
     /// Its result or error has this position.
     At(Position),
     /// It was cancelled: no answer will come.
@@ -155,13 +162,78 @@ impl Stream {
             finished: false,
             batch: false,
             json_only: false,
-            attached: SmallVec::new(),
-            asked: Vec::new(),
-            written: Position::START,
-            takeovers: 0,
-            taken_over: None,
+            readers: None,
         }
     }
+
+    // ---- who reads it ----
+
+    /// Connections attached to it.
+    pub fn attached(&self) -> &[ConnId] {
+        self.readers.as_ref().map_or(&[], |readers| &readers.attached)
+    }
+
+    fn readers(&mut self) -> &mut Readers {
+        self.readers.get_or_insert_default()
+    }
+
+    /// Attaches a connection.
+    pub fn attach(&mut self, conn: ConnId) {
+        self.readers().attached.push(conn);
+    }
+
+    /// Takes a connection off it.
+    pub fn detach(&mut self, conn: ConnId) {
+        let Some(readers) = &mut self.readers else { return };
+        readers.attached.retain(|attached| *attached != conn);
+        if readers.attached.is_empty() && readers.asked.is_empty() && readers.taken_over.is_none() {
+            self.readers = None;
+        }
+    }
+
+    /// Counts a takeover: how many came before it, each within the window of the next, up to 16.
+    pub fn count_takeover(&mut self, now: Instant, window: Duration) -> u32 {
+        let readers = self.readers();
+        let again = readers.taken_over.is_some_and(|last| now.since(last) < window);
+        readers.takeovers = if again { (readers.takeovers + 1).min(16) } else { 0 };
+        readers.taken_over = Some(now);
+        readers.takeovers
+    }
+
+    /// Remembers where it asked the client something, for reposts that join it.
+    pub fn ask(&mut self, position: Position, request: ClientRequestId, log: &EventLog) {
+        let ring = self.ring;
+        let asked = &mut self.readers().asked;
+        // What is answered and gone is no longer left out of anything: forgotten whenever the list would double.
+        if asked.len() == asked.capacity()
+            && let Some(ring) = ring
+        {
+            asked.retain(|&(at, _, answered)| !answered || log.holds(ring, at));
+        }
+        asked.push((position, request, false));
+    }
+
+    /// A request to the client on it was answered.
+    pub fn answer_asked(&mut self, request: ClientRequestId) {
+        let asked = self.readers.iter_mut().flat_map(|readers| &mut readers.asked);
+        asked.filter(|(_, one, _)| *one == request).for_each(|entry| entry.2 = true);
+    }
+
+    fn asked(&self) -> &[(Position, ClientRequestId, bool)] {
+        self.readers.as_ref().map_or(&[], |readers| &readers.asked)
+    }
+
+    /// Whether it asked the client anything.
+    pub fn has_asked(&self) -> bool {
+        !self.asked().is_empty()
+    }
+
+    /// Whether the event at `position` is a request to the client that was answered.
+    pub fn asked_and_answered(&self, position: Position) -> bool {
+        self.asked().iter().any(|&(at, _, answered)| at == position && answered)
+    }
+
+    // ---- what it says ----
 
     /// The last event issued.
     pub fn last(&self, log: &EventLog) -> Position {
@@ -189,7 +261,16 @@ impl Stream {
 
     /// How far the stream goes, as seen from `position`.
     pub fn reach(&self, log: &EventLog, position: Position) -> Reach {
-        Reach { last: self.last(log), following: self.following(log, position), finished: self.finished, written: self.written }
+        let following = self.following(log, position);
+        // What was written is its session's to say.
+        Reach { last: self.last(log), following, finished: self.finished, written: Position::START }
+    }
+
+    /// A call that it answers is over.
+    pub fn answer(&mut self, call: CallId, state: AnswerState) {
+        if let Some(answer) = self.answers.iter_mut().find(|answer| answer.state == AnswerState::Pending(call)) {
+            answer.state = state;
+        }
     }
 
     /// The id of the call whose answer stands at `position`.
@@ -199,7 +280,7 @@ impl Stream {
 
     /// Whether every call that it answers is over.
     pub fn complete(&self) -> bool {
-        !self.answers.is_empty() && self.answers.iter().all(|answer| answer.state != AnswerState::Pending)
+        !self.answers.is_empty() && self.answers.iter().all(|answer| !matches!(answer.state, AnswerState::Pending(_)))
     }
 
     /// Whether its events are exactly its results, each of them: such a stream can be one JSON body.
@@ -211,11 +292,6 @@ impl Stream {
     pub fn only_results_so_far(&self, log: &EventLog) -> bool {
         let results = self.answers.iter().filter(|answer| matches!(answer.state, AnswerState::At(_))).count();
         self.last(log).get() == results as u64
-    }
-
-    /// Whether the event at `position` is a request to the client that was answered.
-    pub fn asked_and_answered(&self, position: Position) -> bool {
-        self.asked.iter().any(|&(at, _, answered)| at == position && answered)
     }
 }
 
@@ -238,6 +314,7 @@ impl Session {
             subscriptions: Vec::new(),
             list_changed: ListChanged::default(),
             attached: 0,
+            written: Position::START,
             timer: None,
         }
     }
@@ -246,7 +323,7 @@ impl Session {
     pub fn begin_stream(&mut self) -> Option<&mut Stream> {
         let number = StreamNumber(self.next_stream);
         self.next_stream = self.next_stream.checked_add(1)?;
-        self.streams.push_back(Stream::new(number));
+        lists::push(&mut self.streams, Stream::new(number));
         self.streams.back_mut()
     }
 
@@ -277,7 +354,10 @@ impl Session {
     /// The state of a stream as `resume::decide` wants it, seen from `position`.
     pub fn retained(&self, log: &EventLog, number: StreamNumber, position: Option<Position>) -> resume::Retained {
         let stream = match self.stream(number) {
-            Some(stream) => resume::Stream::Known(stream.reach(log, position.unwrap_or(stream.written))),
+            Some(stream) => {
+                let reach = stream.reach(log, position.unwrap_or(self.written));
+                resume::Stream::Known(Reach { written: self.written, ..reach })
+            }
             None if number.0 < self.next_stream => resume::Stream::Forgotten,
             None => resume::Stream::NeverBegun,
         };
@@ -293,10 +373,12 @@ impl Session {
     /// are owed its end, and they are few.
     pub fn forget(&mut self, bound: usize) -> Option<Stream> {
         let over = self.finished.len().saturating_sub(bound);
-        let unread = |number: &StreamNumber| self.stream(*number).is_none_or(|stream| stream.attached.is_empty());
+        let unread = |number: &StreamNumber| self.stream(*number).is_none_or(|stream| stream.attached().is_empty());
         let oldest = self.finished.iter().take(over).position(unread)?;
         let number = self.finished.remove(oldest)?;
-        self.index(number).and_then(|index| self.streams.remove(index))
+        let forgotten = self.index(number).and_then(|index| self.streams.remove(index));
+        lists::tighten(&mut self.streams);
+        forgotten
     }
 
     /// Ends this life: takes its streams, and begins the next one with a standalone stream. `None` when there is no next life.
@@ -304,6 +386,7 @@ impl Session {
         self.incarnation = self.incarnation.next()?;
         self.finished.clear();
         self.next_stream = 1;
+        self.written = Position::START;
         self.ids.rotate();
         Some(std::mem::replace(&mut self.streams, VecDeque::from([Stream::new(StreamNumber::STANDALONE)])))
     }
@@ -313,6 +396,18 @@ impl Session {
         std::mem::take(&mut self.streams)
     }
 
+    /// Events of a stream up to `last` have come to a client. On the standalone stream that is kept.
+    pub fn brought(&mut self, number: StreamNumber, last: Position) {
+        if number == StreamNumber::STANDALONE {
+            self.written = self.written.max(last);
+        }
+    }
+
+    /// Puts a call in flight.
+    pub fn begin_call(&mut self, call: Call) {
+        lists::push(&mut self.calls, call);
+    }
+
     /// A call in flight.
     pub fn call(&self, call: CallId) -> Option<&Call> {
         self.calls.binary_search_by_key(&call, |one| one.call).ok().map(|index| &self.calls[index])
@@ -320,13 +415,18 @@ impl Session {
 
     /// Takes a call out of flight.
     pub fn take_call(&mut self, call: CallId) -> Option<Call> {
-        self.calls.binary_search_by_key(&call, |one| one.call).ok().map(|index| self.calls.remove(index))
+        let index = self.calls.binary_search_by_key(&call, |one| one.call).ok()?;
+        let taken = self.calls.remove(index);
+        lists::tighten(&mut self.calls);
+        Some(taken)
     }
 
     /// Takes a request to the client off the list of those not yet answered.
     pub fn take_request(&mut self, request: ClientRequestId) -> Option<ClientRequest> {
         let index = self.requests.iter().position(|one| one.request == request)?;
-        Some(self.requests.swap_remove(index))
+        let taken = self.requests.swap_remove(index);
+        lists::tighten(&mut self.requests);
+        Some(taken)
     }
 
     /// Whether nothing holds it but its time to live.

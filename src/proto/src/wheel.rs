@@ -10,6 +10,7 @@
 
 use std::fmt;
 
+use crate::lists;
 use crate::time::Instant;
 
 /// A tick, in milliseconds: a timer fires at most this late. Reason: time-outs here are seconds; proxies' are tens of seconds.
@@ -227,7 +228,8 @@ impl<T> Wheel<T> {
         if self.free == NONE {
             let entry = u32::try_from(self.entries.len()).ok().filter(|&entry| entry < NONE);
             let entry = entry.expect("4 billion timers need more memory than `limits` lets the kernel use");
-            self.entries.push(Entry { item: Some(item), tick, next: entry, previous: entry, generation: 0, level: 0, slot: 0 });
+            let entered = Entry { item: Some(item), tick, next: entry, previous: entry, generation: 0, level: 0, slot: 0 };
+            lists::push(&mut self.entries, entered);
             return entry;
         }
         let entry = self.free;

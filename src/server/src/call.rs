@@ -14,6 +14,7 @@ use rejoin_proto::ids::CallId;
 use rejoin_proto::shard::io::{Cancelled, Emission, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use smallvec::SmallVec;
 
 use crate::error::{EmitError, Emitted, RequestError, RpcError};
 use crate::json::Json;
@@ -39,7 +40,8 @@ struct Inner {
 #[derive(Default)]
 struct Cancellation {
     why: Option<Cancelled>,
-    waiting: Vec<Waker>,
+    /// One task mostly, whose every turn looks here.
+    waiting: SmallVec<[Waker; 1]>,
 }
 
 /// Where the progress token stands: MCP 2025-11-25, "Progress", "Progress Flow".

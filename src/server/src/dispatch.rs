@@ -33,8 +33,34 @@ pub(crate) trait Deliver {
 /// A shard's handler, with what must be remembered of sessions and calls to call it.
 pub(crate) struct Dispatch<H> {
     handler: Rc<H>,
-    sessions: RefCell<HashMap<SessionId, Session>>,
+    principals: Principals,
     calls: Rc<Calls>,
+}
+
+/// Whose the sessions are that the handler knows, by slot: a session's end is told before its slot is another's.
+#[derive(Default)]
+struct Principals(RefCell<Vec<Option<Principal>>>);
+
+impl Principals {
+    fn insert(&self, session: SessionId, principal: Principal) {
+        let (mut table, slot) = (self.0.borrow_mut(), session.slot().0 as usize);
+        let vacant = (slot + 1).saturating_sub(table.len());
+        if slot >= table.capacity() {
+            // By an eighth: doubling would cost each session as much again.
+            let more = vacant.max(table.len() / 8);
+            table.reserve_exact(more);
+        }
+        table.extend(std::iter::repeat_n(None, vacant));
+        table[slot] = Some(principal);
+    }
+
+    fn get(&self, session: SessionId) -> Option<Principal> {
+        self.0.borrow().get(session.slot().0 as usize)?.clone()
+    }
+
+    fn remove(&self, session: SessionId) -> Option<Principal> {
+        self.0.borrow_mut().get_mut(session.slot().0 as usize)?.take()
+    }
 }
 
 /// The calls that a handler may hold, until they are dropped.
@@ -70,16 +96,16 @@ impl Calls {
 
 impl<H: Handler> Dispatch<H> {
     pub(crate) fn new(handler: H) -> Rc<Self> {
-        Rc::new(Self { handler: Rc::new(handler), sessions: RefCell::default(), calls: Rc::default() })
+        Rc::new(Self { handler: Rc::new(handler), principals: Principals::default(), calls: Rc::default() })
     }
 
-    fn session(&self, id: SessionId) -> Option<Session> {
-        self.sessions.borrow().get(&id).cloned()
+    fn session(&self, local: &Rc<Local>, id: SessionId) -> Option<Session> {
+        Some(Session::new(id, self.principals.get(id)?, Arc::clone(local.remote())))
     }
 
     fn begin(&self, local: &Rc<Local>, session: SessionId, principal: Principal, call: CallId, params: Bytes) {
+        self.principals.insert(session, principal.clone());
         let session = Session::new(session, principal, Arc::clone(local.remote()));
-        self.sessions.borrow_mut().insert(session.id(), session.clone());
         let call = Call::new(session, call, "initialize".into(), Some(params));
         self.calls.insert(&call);
         let (handler, calls) = (Rc::clone(&self.handler), Rc::clone(&self.calls));
@@ -92,7 +118,7 @@ impl<H: Handler> Dispatch<H> {
     }
 
     fn request(&self, local: &Rc<Local>, session: SessionId, call: CallId, method: Box<str>, params: Option<Bytes>) {
-        let Some(session) = self.session(session) else {
+        let Some(session) = self.session(local, session) else {
             // A session that the handler was never told of, which the kernel rules out: the call is not left hanging all the same.
             return local.remote().leave(Left::Call(session, call));
         };
@@ -108,7 +134,7 @@ impl<H: Handler> Dispatch<H> {
     }
 
     fn notification(&self, local: &Rc<Local>, session: SessionId, method: Box<str>, params: Option<Bytes>) {
-        let Some(session) = self.session(session) else { return };
+        let Some(session) = self.session(local, session) else { return };
         let handler = Rc::clone(&self.handler);
         local.spawn(async move {
             let params = params.map(Json::of);
@@ -136,13 +162,13 @@ impl<H: Handler> Deliver for Dispatch<H> {
             Delivery::Cancelled { call, why } => self.cancelled(call, why),
             Delivery::Response { request, outcome } => local.answered(request, outcome),
             Delivery::Rotated => {
-                if let Some(session) = self.session(id) {
+                if let Some(session) = self.session(local, id) {
                     guarded("rotated", || self.handler.rotated(&session));
                 }
             }
             Delivery::Closed { why } => {
-                let session = self.sessions.borrow_mut().remove(&id);
-                if let Some(session) = session {
+                if let Some(principal) = self.principals.remove(id) {
+                    let session = Session::new(id, principal, Arc::clone(local.remote()));
                     guarded("closed", || self.handler.closed(&session, why));
                 }
             }

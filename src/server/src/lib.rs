@@ -43,6 +43,7 @@
 
 #![deny(unsafe_code)]
 
+mod admission;
 mod builder;
 mod call;
 mod connection;
@@ -69,6 +70,7 @@ mod timer;
 mod turn;
 mod watch;
 mod world;
+mod writer;
 
 pub use builder::{Builder, Server};
 pub use call::Call;

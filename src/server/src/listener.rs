@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::admission::{Admission, Verdict};
 use crate::shard::Local;
 use crate::socket;
 
@@ -63,10 +64,11 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
 pub(crate) async fn accept(local: Rc<Local>, listener: TcpListener) -> io::Result<()> {
     let watched = monoio::net::TcpListener::from_std(listener.try_clone()?)?;
     let mut shortage = Shortage::new(&listener);
+    let mut admission = Admission::new(local.admission_wait());
     while !local.draining() {
         local.unless_draining(watched.readable(false)).await;
         loop {
-            match accept_turn(&local, &listener) {
+            match accept_turn(&local, &listener, &mut admission) {
                 Turned::Emptied => break,
                 Turned::MoreWaiting => local.turn().pass().await,
                 Turned::Short(error) => {
@@ -87,14 +89,24 @@ enum Turned {
     Short(Errno),
 }
 
-fn accept_turn(local: &Rc<Local>, listener: &TcpListener) -> Turned {
+fn accept_turn(local: &Rc<Local>, listener: &TcpListener, admission: &mut Admission) -> Turned {
+    let now = local.now();
     for _ in 0..ACCEPTS_PER_TURN {
         match socket::accept(listener) {
             Ok(accepted) => {
                 socket::prepare(&accepted, local.user_timeout());
-                local.open(accepted);
+                match admission.next(now) {
+                    Verdict::Take => local.open(accepted),
+                    Verdict::Shed { within } => local.shed(accepted, within),
+                }
             }
-            Err(Errno::AGAIN) => return Turned::Emptied,
+            Err(Errno::AGAIN) => {
+                let shed = admission.emptied();
+                if shed > 0 {
+                    tracing::warn!(shed, "too many connected at once: turned away, to come back by and by");
+                }
+                return Turned::Emptied;
+            }
             Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => return Turned::Short(error),
             // The rest are errors of the connection, which is gone: accept(2), "Error handling".
             Err(_) => {}

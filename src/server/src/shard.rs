@@ -31,10 +31,11 @@ use crate::listener;
 use crate::mail::{Asked, Found, Left, Mail, Remote};
 use crate::random::Random;
 use crate::stats::ShardSnapshot;
-use crate::task::{Tasks, die_of};
+use crate::task::{Tasks, die_of, make_place};
 use crate::timer::{self, Timer};
 use crate::turn::Turn;
 use crate::world::World;
+use crate::writer::{self, Writer};
 
 /// Bytes read from a connection at once, into the one buffer of the shard: what arrives is handed to the kernel before the next read.
 pub(crate) const READ_BUFFER: usize = 64 << 10;
@@ -114,6 +115,7 @@ pub(crate) struct Local {
     outputs: Cell<Vec<Output>>,
     read_buffer: RefCell<Box<[u8]>>,
     timer: Timer,
+    writer: Writer,
     turn: Rc<Turn>,
     tasks: Rc<Tasks>,
     draining: Cell<bool>,
@@ -141,6 +143,7 @@ impl Local {
             outputs: Cell::default(),
             read_buffer: RefCell::new(vec![0; READ_BUFFER].into()),
             timer: Timer::default(),
+            writer: Writer::default(),
             turn: Rc::new(Turn::new()?),
             tasks: Rc::default(),
             draining: Cell::new(false),
@@ -162,6 +165,7 @@ impl Local {
         let (turn, accepting) = (Rc::clone(&self.turn), Rc::clone(&self));
         self.spawn(async move { die_of("its turns", turn.serve().await) });
         self.spawn(timer::keep(Rc::clone(&self)));
+        self.spawn(writer::serve(Rc::clone(&self)));
         self.spawn(Rc::clone(&self).take_all_mail(receiver));
         self.spawn(async move { die_of("its listener", listener::accept(accepting, listener).await) });
         poll_fn(|cx| {
@@ -202,7 +206,11 @@ impl Local {
         let mut took = None;
         for output in outputs.drain(..) {
             match output {
-                Output::Send { conn, slices } => self.with_conn(conn, |conn| conn.send(slices)),
+                Output::Send { conn, slices } => self.with_conn(conn, |conn| {
+                    if conn.send(slices) {
+                        self.writer.add(conn.id);
+                    }
+                }),
                 Output::Read { conn, wanted } => self.with_conn(conn, |conn| conn.read(wanted)),
                 Output::Close { conn, how } => self.with_conn(conn, |conn| conn.close(how)),
                 Output::Handoff { conn, to, bytes, placed } => {
@@ -252,6 +260,11 @@ impl Local {
         self.adopt(accepted, |conn| Input::Opened { conn });
     }
 
+    /// A connection was accepted that is one too many just now.
+    pub(crate) fn shed(self: &Rc<Self>, accepted: OwnedFd, within: Duration) {
+        self.adopt(accepted, |conn| Input::Shed { conn, within });
+    }
+
     /// Gives a connection a name and a task, and tells the kernel.
     fn adopt(self: &Rc<Self>, descriptor: OwnedFd, told: impl FnOnce(ConnId) -> Input<'static>) {
         let stream = match monoio::net::TcpStream::from_std(TcpStream::from(descriptor)) {
@@ -260,18 +273,27 @@ impl Local {
         };
         let conn = {
             let mut conns = self.conns.borrow_mut();
+            make_place(&mut conns);
             let entry = conns.vacant_entry();
             let Ok(name) = u32::try_from(entry.key()) else { return };
-            Rc::clone(entry.insert(Rc::new(Conn::new(ConnId(name)))))
+            Rc::clone(entry.insert(Rc::new(Conn::new(ConnId(name), stream))))
         };
         self.input(told(conn.id));
-        self.spawn(connection::run(Rc::clone(self), conn, stream));
+        self.spawn(connection::run(Rc::clone(self), conn));
     }
 
-    /// A connection's task is over; its socket is closed.
-    pub(crate) fn closed(self: &Rc<Self>, conn: &Conn) {
-        self.input(Input::Closed { conn: conn.id });
-        self.conns.borrow_mut().try_remove(conn.id.0 as usize);
+    /// A connection's task is over: its socket is closed, and then the kernel is told.
+    pub(crate) fn closed(self: &Rc<Self>, conn: Rc<Conn>) {
+        let id = conn.id;
+        // What was not sent is let go first as well: the kernel counts what its slices hold.
+        conn.drop_send();
+        self.conns.borrow_mut().try_remove(id.0 as usize);
+        drop(conn);
+        self.input(Input::Closed { conn: id });
+    }
+
+    pub(crate) fn conn(&self, id: ConnId) -> Option<Rc<Conn>> {
+        self.conns.borrow().get(id.0 as usize).cloned()
     }
 
     pub(crate) fn with_read_buffer<R>(&self, with: impl FnOnce(&mut [u8]) -> R) -> R {
@@ -410,6 +432,10 @@ impl Local {
         &self.timer
     }
 
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
     pub(crate) fn turn(&self) -> &Turn {
         &self.turn
     }
@@ -425,6 +451,10 @@ impl Local {
     /// A peer that acknowledges nothing for two keep-alive comments is gone.
     pub(crate) fn user_timeout(&self) -> Duration {
         (self.limits.keep_alive * 2).max(self.limits.close_grace)
+    }
+
+    pub(crate) fn admission_wait(&self) -> Duration {
+        self.limits.admission_wait
     }
 
     pub(crate) fn close_grace(&self) -> Duration {
@@ -449,13 +479,34 @@ impl Local {
     }
 }
 
-/// Waits for `time` on the shard that runs this future: for handlers. To the millisecond, never early.
+/// One part in so many of a sleep, and this much at most, is what it may be late by.
+const SLEEP_SLACK: u32 = 50;
+const SLEEP_SLACK_MAX: Duration = Duration::from_millis(rejoin_proto::wheel::TICK_MILLIS);
+
+/// Waits for `time` on the shard that runs this future: for handlers. Never early, and late by 2 % at most (16 ms where that is more,
+/// and a millisecond where it is less), so that much of what is due at about the same time is done in one turn of the shard.
 ///
 /// # Panics
 ///
 /// On a thread that is no shard of a server.
 pub async fn sleep(time: Duration) {
-    monoio::time::sleep(time).await;
+    let since = CURRENT.with_borrow(|current| current.as_ref().map(|local| local.remote.common.origin.elapsed()));
+    let late = until_step(since.unwrap_or_default().saturating_add(time), slack(time));
+    monoio::time::sleep(time.saturating_add(late)).await;
+}
+
+/// How late a sleep may be: a power of two, so that long sleeps end where short ones do.
+fn slack(time: Duration) -> Duration {
+    let most = u64::try_from((time / SLEEP_SLACK).min(SLEEP_SLACK_MAX).as_millis()).unwrap_or(0);
+    Duration::from_millis(most.checked_ilog2().map_or(0, |power| 1 << power))
+}
+
+/// How long it is from `at` to the next multiple of `step`; nothing where there are no steps.
+fn until_step(at: Duration, step: Duration) -> Duration {
+    match at.as_nanos().checked_rem(step.as_nanos()) {
+        None | Some(0) => Duration::ZERO,
+        Some(past) => step - Duration::from_nanos(u64::try_from(past).unwrap_or(0)),
+    }
 }
 
 /// Lets the rest of the shard have its turn: for handlers with much to compute. A future that wakes itself instead would run again
@@ -464,5 +515,21 @@ pub async fn yield_now() {
     let here = CURRENT.with_borrow(|current| current.clone());
     if let Some(local) = here {
         local.turn.pass().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_ends_with_others_and_by_its_slack() {
+        let millis = Duration::from_millis;
+        let slacks = [0, 49, 50, 149, 1_000, 60_000].map(|time| slack(millis(time)).as_millis());
+        assert_eq!(slacks, [0, 0, 1, 2, 16, 16]);
+        let ends = [1, 15, 16, 17].map(|at| at + until_step(millis(at), millis(16)).as_millis() as u64);
+        assert_eq!(ends, [16, 16, 16, 32]);
+        assert_eq!(until_step(Duration::from_micros(1_500), millis(1)), Duration::from_micros(500));
+        assert_eq!(until_step(millis(7), Duration::ZERO), Duration::ZERO);
     }
 }

@@ -52,10 +52,20 @@ pub fn receive(stream: &TcpStream, buffer: &mut [u8]) -> Received {
     }
 }
 
-/// Writes what fits. A peer that is gone is an answer, not a signal (`SIGPIPE`).
-pub fn send(stream: &TcpStream, slices: &[IoSlice<'_>]) -> Written {
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let sent = retry_on_intr(|| rustix::net::sendmsg(descriptor(stream), slices, &mut SendAncillaryBuffer::default(), flags));
+/// How we write: without waiting, and a peer that is gone is an answer, not a signal (`SIGPIPE`).
+const WRITING: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+
+/// Writes what fits.
+pub fn send(stream: &TcpStream, bytes: &[u8]) -> Written {
+    written(retry_on_intr(|| rustix::net::send(descriptor(stream), bytes, WRITING)))
+}
+
+/// Writes what fits of several slices.
+pub(crate) fn send_all(stream: &TcpStream, slices: &[IoSlice<'_>]) -> Written {
+    written(retry_on_intr(|| rustix::net::sendmsg(descriptor(stream), slices, &mut SendAncillaryBuffer::default(), WRITING)))
+}
+
+fn written(sent: Result<usize, Errno>) -> Written {
     match sent {
         Ok(bytes) => Written::Bytes(bytes),
         Err(Errno::AGAIN) => Written::Blocked,

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use pin_project_lite::pin_project;
 use slab::Slab;
 
 /// The tasks of a shard, so that all can be ended before their runtime is.
@@ -38,44 +39,57 @@ impl Tasks {
 
     /// Runs `future` on this shard.
     pub(crate) fn spawn(self: &Rc<Self>, future: impl Future<Output = ()> + 'static) {
-        let key = self.wakers.borrow_mut().insert(None);
+        let mut wakers = self.wakers.borrow_mut();
+        make_place(&mut wakers);
+        let key = wakers.insert(None);
+        drop(wakers);
         // The handle is dropped: a task of monoio goes on without it.
-        drop(monoio::spawn(Task { future: Some(Box::pin(future)), tasks: Rc::clone(self), key }));
+        drop(monoio::spawn(Task { future: Some(future), tasks: Rc::clone(self), key, known: false }));
     }
 }
 
-/// A task with its place among the shard's.
-struct Task<F> {
-    future: Option<Pin<Box<F>>>,
-    tasks: Rc<Tasks>,
-    key: usize,
+/// Makes place for one more entry of a table: by an eighth, since doubling a shard's tables would cost each connection as much again.
+pub(crate) fn make_place<T>(table: &mut Slab<T>) {
+    if table.len() == table.capacity() {
+        table.reserve_exact((table.len() / 8).max(1));
+    }
+}
+
+pin_project! {
+    /// A task with its place among the shard's.
+    struct Task<F> {
+        #[pin]
+        future: Option<F>,
+        tasks: Rc<Tasks>,
+        key: usize,
+        // Whether its place has its waker, which is the same for its whole life: monoio wakes a task by its own header.
+        known: bool,
+    }
+
+    impl<F> PinnedDrop for Task<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            this.future.set(None);
+            this.tasks.wakers.borrow_mut().try_remove(*this.key);
+        }
+    }
 }
 
 impl<F: Future<Output = ()>> Future for Task<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        let Some(future) = this.future.as_mut().filter(|_| !this.tasks.ending.get()) else {
-            this.future = None;
-            return Poll::Ready(());
-        };
-        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))).unwrap_or_else(|panic| die(&*panic));
-        if polled.is_pending() {
-            let mut wakers = this.tasks.wakers.borrow_mut();
-            let waker = &mut wakers[this.key];
-            if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-                *waker = Some(cx.waker().clone());
-            }
+        let mut this = self.project();
+        if this.tasks.ending.get() {
+            this.future.set(None);
+        }
+        let Some(future) = this.future.as_pin_mut() else { return Poll::Ready(()) };
+        let polled = catch_unwind(AssertUnwindSafe(|| future.poll(cx))).unwrap_or_else(|panic| die(&*panic));
+        if polled.is_pending() && !*this.known {
+            *this.known = true;
+            this.tasks.wakers.borrow_mut()[*this.key] = Some(cx.waker().clone());
         }
         polled
-    }
-}
-
-impl<F> Drop for Task<F> {
-    fn drop(&mut self) {
-        self.future = None;
-        self.tasks.wakers.borrow_mut().try_remove(self.key);
     }
 }
 

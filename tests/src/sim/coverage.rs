@@ -42,7 +42,7 @@ const REFUSALS: [(&str, Option<&str>, &str); 25] = [
 
 /// What the whole set of seeds must reach, each so many times: every row, every kind of output and delivery, every answer to an
 /// emission, every end, every fault.
-const REQUIRED: [&str; 105] = [
+const REQUIRED: [&str; 106] = [
     "row 0: bad_request",
     "row 1: forbidden",
     "row 2: unauthorized",
@@ -137,6 +137,7 @@ const REQUIRED: [&str; 105] = [
     "input: single byte",
     "input: pipelined",
     "input: connection refused",
+    "input: herd",
     "fault: cut",
     "fault: half-open",
     "fault: cut in the middle of an event",

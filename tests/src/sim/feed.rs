@@ -10,7 +10,7 @@ use rejoin_proto::ids::{ConnId, ShardIndex};
 use rejoin_proto::shard::io::{Close, Command, Delivery, Emission, Input, NotTaken, Output};
 use rejoin_proto::time::Instant;
 
-use super::oracle::{Check, Speech};
+use super::oracle::{Check, Meaning, Speech};
 use super::request::Intent;
 use super::wire::{Place, Sending};
 use super::world::{Answers, Late, World};
@@ -73,6 +73,9 @@ impl World<'_> {
                     self.tell(|| format!("shard {shard} took it: {answer:?}"));
                     result = self.oracle.took(speech, answer, &self.moment(shard));
                     self.handlers.took(speech, answer);
+                    if let (Meaning::HangUp { call }, Ok(())) = (&speech.meaning, answer) {
+                        self.loosen_hung_up(&speech.session, *call);
+                    }
                 }
             } else {
                 result = self.output(shard, output, asking.as_deref());
@@ -102,7 +105,7 @@ impl World<'_> {
             trace.write_u64(speech.session.nonce_word());
         }
         match input {
-            Input::Opened { conn } => trace.write_u32(conn.0),
+            Input::Opened { conn } | Input::Shed { conn, .. } => trace.write_u32(conn.0),
             Input::HandedOver { conn, bytes, .. } => {
                 trace.write_u32(conn.0);
                 trace.write(bytes);

@@ -42,7 +42,7 @@ impl World<'_> {
     fn tap_head(&mut self, wire: &mut Wire, head: &super::answer::Head, place: u64, moment: &Moment) -> Check {
         if head.status == 503 && self.shed_at_once {
             let open = self.connections_of(&self.cells[moment.shard]);
-            if open <= self.plan.limits.connections as usize && !moment.draining {
+            if open <= self.plan.limits.connections as usize && !moment.draining && !self.herd {
                 return Err(format!("a connection is refused, and there are {open}"));
             }
             // One connection too many is told so, asked or not.
@@ -101,6 +101,21 @@ impl World<'_> {
         for wire in self.wires.iter_mut().flatten() {
             let Some(Kind::Stream(reading)) = wire.pendings.front().and_then(|pending| pending.kind.as_ref()) else { continue };
             if (reading.session, reading.life, reading.line) == (session, life, line)
+                && let Some((session, certain @ true)) = &mut wire.attached
+            {
+                *certain = false;
+                self.oracle.loosen(*session, self.now);
+            }
+        }
+    }
+
+    /// A call's connections were let go: nobody is on its stream any more. Which stream a connection is on may not have been said yet.
+    pub(crate) fn loosen_hung_up(&mut self, id: &rejoin_proto::ids::SessionId, call: u64) {
+        let Some((index, line)) = self.oracle.hung_up(id, call, self.step) else { return };
+        for wire in self.wires.iter_mut().flatten() {
+            let Some(Kind::Stream(reading)) = wire.pendings.front().and_then(|pending| pending.kind.as_ref()) else { continue };
+            if reading.session == index
+                && reading.line.is_none_or(|of| of == line)
                 && let Some((session, certain @ true)) = &mut wire.attached
             {
                 *certain = false;

@@ -5,6 +5,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hasher;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rejoin_proto::http::{Head, Names};
@@ -43,6 +44,8 @@ pub(crate) struct World<'m> {
     opened: u64,
     /// The one that a shard is being told of.
     pub(crate) arriving: Option<ConnId>,
+    /// It is to be told that it is one too many just now.
+    pub(crate) herd: bool,
     /// That one was refused.
     pub(crate) shed_at_once: bool,
     /// Session ids that were ever heard of.
@@ -130,6 +133,7 @@ impl<'m> World<'m> {
             late: Vec::new(),
             opened: 0,
             arriving: None,
+            herd: false,
             shed_at_once: false,
             texts: Vec::new(),
             trace: DefaultHasher::new(),
@@ -335,8 +339,17 @@ impl<'m> World<'m> {
         self.wires[index] = Some(wire);
         self.cells[shard].conns[conn as usize] = Some(index);
         self.tell(|| format!("wire {index} opens on shard {shard} as {conn}"));
-        self.arriving = Some(ConnId(conn));
-        let fed = self.feed(shard, Input::Opened { conn: ConnId(conn) });
+        let conn = ConnId(conn);
+        self.arriving = Some(conn);
+        self.herd = self.rng.chance(10);
+        let input = if self.herd { Input::Shed { conn, within: Duration::from_secs(3) } } else { Input::Opened { conn } };
+        let fed = self.feed(shard, input);
+        if std::mem::take(&mut self.herd) {
+            self.oracle.coverage.hit("input: herd");
+            if !self.shed_at_once {
+                return Err("one too many is let in".into());
+            }
+        }
         self.arriving = None;
         fed.map(|()| index)
     }

@@ -56,6 +56,8 @@ scenarios! {
         "rejoin_log_limit_bytes" To 4194304.0,
         "rejoin_log_pinned_limit_bytes" To 1048576.0,
     ], |_: &Bed| {};
+    too_many_at_once: |on| Bed::start(on, &["--admission-wait", "1ms"]), ["rejoin_sheds_total reason=herd" ByAtLeast 1.0],
+        |bed: &Bed| bed.server.herd();
     connections_too_many: |on| Bed::start(on, &["--max-connections", "2"]), ["rejoin_sheds_total reason=connections" ByAtLeast 4.0],
         |bed: &Bed| (0..6).map(|_| Connection::open(bed.server.address)).collect::<Vec<_>>();
     calls_too_many: plain, ["rejoin_sheds_total reason=calls" By 1.0], as_many_calls_as_may_be;

@@ -83,7 +83,8 @@ fn many_come_and_go(server: &Rejoin, sessions: usize) {
 #[test]
 fn five_hundred_sessions_leave_no_process_no_descriptor_and_no_memory() {
     let (server, mark) = start("hundreds", 32);
-    many_come_and_go(&server, 100);
+    // An allocator keeps what it had at the busiest moment, on each thread: as many as come later show it.
+    many_come_and_go(&server, 500);
     let (descriptors, memory) = (server.descriptors(), server.resident_kib());
     many_come_and_go(&server, 500);
     soon("no descriptor is left", || server.descriptors() <= descriptors);

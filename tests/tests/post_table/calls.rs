@@ -45,10 +45,10 @@ fn it_is_executed_once_and_answered(on: Flavour) {
     assert_eq!(text_of(&session.result(&call(1, "echo", json!({"text": "hello"})))), "hello");
     assert_eq!(executions(&session.result(&call(2, "ticker", ticks(3, 0)))), 1);
     let tools = session.result(&request(3, "tools/list", json!({})));
-    let mut names: Vec<&str> =
-        tools["tools"].as_array().expect("tools").iter().filter_map(|tool| tool["name"].as_str()).collect();
-    names.sort();
-    assert_eq!(names, ["broadcast", "echo", "rotate", "ticker"]);
+    let names: Vec<&str> = tools["tools"].as_array().expect("tools").iter().filter_map(|tool| tool["name"].as_str()).collect();
+    for paced in ["broadcast", "echo", "rotate", "ticker"] {
+        assert!(names.contains(&paced), "{names:?}");
+    }
     assert_eq!(session.result(&request(4, "ping", json!({}))), json!({}));
     let unknown = session.tell(&request(5, "no/such/method", json!({})));
     let messages = rejoin_tests::session::messages_of(&unknown);

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use rejoin::Reply;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Failure, Nothing, object, result, text_result, tool};
@@ -23,6 +23,14 @@ const INTERVAL_MAX: u64 = 60_000;
 const PAYLOAD_MAX: usize = 1 << 20;
 /// Notifications without an interval between them, before the rest of the shard has its turn.
 const TICKS_PER_TURN: u32 = 32;
+
+/// What a log message of these tools says.
+#[derive(Serialize)]
+struct Tick<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pad: Option<&'a str>,
+    tick: u32,
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -110,7 +118,7 @@ pub(super) async fn ticker(arguments: Ticker, context: &Context<'_>) -> Result<R
         if context.call.wants_progress() {
             said(|| context.call.progress(tick.into(), Some(count.into()), Some(&pad))).await?;
         } else {
-            context.log(Level::Info, "ticker", &json!({ "tick": tick, "pad": pad })).await?;
+            context.log(Level::Info, "ticker", &Tick { pad: Some(&pad), tick }).await?;
         }
     }
     // Spelt out, since a map would sort its keys; the key is a string, which JSON writes with its quotes.
@@ -122,7 +130,7 @@ pub(super) async fn broadcast(arguments: Broadcast, context: &Context<'_>) -> Re
     check_pace(count, interval_ms)?;
     for tick in 1..=count {
         pause(interval_ms, tick).await;
-        context.log_aside(Level::Info, "broadcast", &json!({ "tick": tick })).await?;
+        context.log_aside(Level::Info, "broadcast", &Tick { pad: None, tick }).await?;
     }
     Ok(text_result(&json!({ "broadcast": count }).to_string()))
 }

@@ -28,7 +28,7 @@ pub(super) fn list() -> Vec<Value> {
 
 pub(super) async fn with_logging(Nothing {}: Nothing, context: &Context<'_>) -> Result<Reply, RpcError> {
     for text in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
-        context.log(Level::Info, "test_tool_with_logging", &text.into()).await?;
+        context.log(Level::Info, "test_tool_with_logging", &text).await?;
         rejoin::sleep(PAUSE).await;
     }
     Ok(text_result("The tool has logged three messages."))

@@ -18,12 +18,11 @@ mod thread;
 mod timeline;
 mod truth;
 mod units;
-mod wire;
 
 use std::io::{Write as _, stdout};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use counts::Bound;
@@ -75,6 +74,7 @@ fn prepare_and_run(options: &Options) -> Result<bool, String> {
         requests_left: AtomicU64::new(script.requests),
         bounded: AtomicBool::new(false),
         under_way: AtomicU64::new(0),
+        unreachable: OnceLock::new(),
         nonce: nonce(),
         origin: Instant::now(),
         script,
@@ -92,6 +92,9 @@ fn prepare_and_run(options: &Options) -> Result<bool, String> {
     options.outputs.write(&results)?;
     for complaint in &complaints {
         eprintln!("rejoin: {complaint}");
+    }
+    if let Some(why) = storm.unreachable.get().filter(|_| !results.passed) {
+        eprintln!("rejoin: the first connection that could not be made said: {why}");
     }
     Ok(results.passed)
 }

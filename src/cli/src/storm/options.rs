@@ -2,7 +2,9 @@
 //!
 //! Never starts anything.
 
+use std::fs;
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,12 +14,12 @@ use serde_json::{Map, Value};
 use super::library;
 use super::report::{Outputs, Reading};
 use super::script::Script;
-use super::target::{self, Target};
+use super::target::{self, Target, Terms};
 
 /// `rejoin storm`.
 #[derive(Debug, Args)]
 pub(crate) struct Storm {
-    /// The server's endpoint: http://HOST:PORT/PATH.
+    /// The server's endpoint: http://HOST:PORT/PATH, or https://.
     #[arg(value_name = "URL", required_unless_present_any = ["list", "compare", "from"])]
     url: Option<String>,
     /// What happens: a script of ours by its name (see --list), or a file.
@@ -53,6 +55,9 @@ pub(crate) struct Storm {
     /// A bearer token that every request carries.
     #[arg(long)]
     token: Option<String>,
+    /// Certificates (PEM) of the only authorities to trust for https [default: Mozilla's].
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// The target is not on this machine, and is yours to storm.
     #[arg(long)]
     i_own_this_target: bool,
@@ -101,7 +106,10 @@ impl Storm {
         if let Some(token) = &self.token {
             fields.push(target::field(&format!("Authorization: Bearer {token}"))?);
         }
-        Target::new(self.url.as_deref().unwrap_or_default(), &fields, self.i_own_this_target)
+        let read = |file: &Path| fs::read(file).map_err(|error| format!("{}: {error}", file.display()));
+        let authorities = self.ca.as_deref().map(read).transpose()?;
+        let terms = Terms { fields, authorities, owned: self.i_own_this_target };
+        Target::new(self.url.as_deref().unwrap_or_default(), &terms)
     }
 
     /// The seed: the given one, or another each time.

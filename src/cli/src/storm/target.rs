@@ -2,8 +2,12 @@
 //!
 //! Refuses a machine that is not this one, unless it is told that it is the user's own: a storm is an attack on anybody else.
 
-use std::fmt::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rejoin_client::{Endpoint, Options, endpoint};
+use rejoin_proto::client::{Config, Limits, Returns};
 
 /// A target.
 #[derive(Clone, Debug)]
@@ -12,84 +16,63 @@ pub(crate) struct Target {
     pub(crate) url: String,
     /// Where it listens.
     pub(crate) address: SocketAddr,
-    host: String,
-    path: String,
-    /// Fields of the user's own, as lines.
-    fields: String,
+    /// How its connections begin.
+    pub(crate) endpoint: Endpoint,
+    /// What every session's machine is told.
+    pub(crate) config: Arc<Config>,
 }
 
-/// A request's place in a session.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Of<'a> {
-    /// `Mcp-Session-Id`.
-    pub(crate) session: Option<&'a str>,
-    /// `MCP-Protocol-Version`.
-    pub(crate) revision: Option<&'a str>,
-    /// `Last-Event-ID`.
-    pub(crate) cursor: Option<&'a str>,
+/// What a target is, beside its URL.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Terms {
+    /// Fields of every request.
+    pub(crate) fields: Vec<(String, String)>,
+    /// The only authorities that are trusted, as PEM.
+    pub(crate) authorities: Option<Vec<u8>>,
+    /// It is the user's own.
+    pub(crate) owned: bool,
 }
 
 impl Target {
     /// Reads a URL, finds its address, and asks whether it may be stormed.
-    pub(crate) fn new(url: &str, fields: &[(String, String)], owned: bool) -> Result<Self, String> {
-        let Some(rest) = url.strip_prefix("http://") else {
-            return Err(format!("{url}: only http:// can be stormed; in front of TLS, storm the server behind it"));
-        };
-        let (host, path) = rest.find(['/', '?']).map_or((rest, "/"), |at| rest.split_at(at));
-        if host.is_empty() || host.contains('@') || path.contains(['#', ' ']) {
-            return Err(format!("{url} is no URL of the form http://HOST:PORT/PATH"));
-        }
-        let with_port =
-            if host.rsplit(']').next().is_some_and(|end| end.contains(':')) { host.to_owned() } else { format!("{host}:80") };
-        let found = with_port.to_socket_addrs().map_err(|error| format!("{host}: {error}"))?.collect::<Vec<_>>();
+    pub(crate) fn new(url: &str, terms: &Terms) -> Result<Self, String> {
+        let tls = terms.authorities.as_deref().map(rejoin_client::trusting).transpose().map_err(|bad| bad.to_string())?;
+        let mut fields = vec![("User-Agent".to_owned(), "rejoin-storm".to_owned())];
+        fields.extend(terms.fields.iter().cloned());
+        let info = concat!(r#"{"name":"rejoin-storm","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#).to_owned();
+        let options =
+            Options { fields, client_info: Some(info), listen: false, limits: without_clocks(), tls, ..Options::default() };
+        let (endpoint, mut config) = endpoint(url, options).map_err(|bad| bad.to_string())?;
+        config.returns = Returns::ByCaller;
+        // The observer sees them.
+        config.notifications = false;
+        let host = endpoint.host.as_str();
+        let found = (host, endpoint.port).to_socket_addrs().map_err(|error| format!("{host}: {error}"))?.collect::<Vec<_>>();
         // Where a name has several addresses, one that is here is taken.
         let here = found.iter().find(|address| address.ip().to_canonical().is_loopback());
         let Some(&address) = here.or(found.first()) else { return Err(format!("{host} has no address")) };
-        if !owned && !address.ip().to_canonical().is_loopback() {
+        if !terms.owned && !address.ip().to_canonical().is_loopback() {
             return Err(format!(
                 "{host} ({}) is not this machine: a storm is an attack on anyone who did not ask for it. If the server is yours, say --i-own-this-target",
                 address.ip()
             ));
         }
-        let path = if path.starts_with('?') { format!("/{path}") } else { path.to_owned() };
-        let fields = fields.iter().fold(String::new(), |mut lines, (name, value)| {
-            lines += &format!("{name}: {value}\r\n");
-            lines
-        });
-        Ok(Self { url: url.to_owned(), address, host: host.to_owned(), path, fields })
+        Ok(Self { url: url.to_owned(), address, endpoint, config: Arc::new(config) })
     }
+}
 
-    /// A POST of this body.
-    pub(crate) fn post(&self, of: Of<'_>, body: &str) -> Vec<u8> {
-        let mut head = self.head("POST", of, "application/json, text/event-stream");
-        // Writing to a string cannot fail.
-        let _ = write!(head, "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-        head.into_bytes()
-    }
-
-    /// A GET of the stream.
-    pub(crate) fn get(&self, of: Of<'_>) -> Vec<u8> {
-        (self.head("GET", of, "text/event-stream") + "\r\n").into_bytes()
-    }
-
-    /// The end of a session.
-    pub(crate) fn delete(&self, of: Of<'_>) -> Vec<u8> {
-        (self.head("DELETE", of, "application/json") + "\r\n").into_bytes()
-    }
-
-    fn head(&self, method: &str, of: Of<'_>, accept: &str) -> String {
-        let Self { host, path, fields, .. } = self;
-        let mut head =
-            format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nAccept: {accept}\r\nUser-Agent: rejoin-storm\r\n{fields}");
-        let mut field = |name: &str, value: Option<&str>| {
-            if let Some(value) = value {
-                head += &format!("{name}: {value}\r\n");
-            }
-        };
-        field("Mcp-Session-Id", of.session);
-        field("MCP-Protocol-Version", of.revision);
-        field("Last-Event-ID", of.cursor);
-        head
+/// A machine's limits for a session whose one connection nobody ends but the script, and whose patience is the storm's own.
+fn without_clocks() -> Limits {
+    let never = Duration::MAX;
+    Limits {
+        connect_timeout: never,
+        answer_timeout: never,
+        linger: never,
+        idle: 1,
+        reuse: never,
+        call_max_age: never,
+        silence: None,
+        ..Limits::default()
     }
 }
 
@@ -110,47 +93,45 @@ pub(crate) fn field(text: &str) -> Result<(String, String), String> {
 mod tests {
     use super::*;
 
+    fn target(url: &str, owned: bool) -> Result<Target, String> {
+        Target::new(url, &Terms { owned, ..Terms::default() })
+    }
+
     #[test]
     fn a_target_elsewhere_is_refused_unless_it_is_ones_own() {
-        let error = Target::new("http://192.0.2.7:80/mcp", &[], false).expect_err("refused");
+        let error = target("http://192.0.2.7:80/mcp", false).expect_err("refused");
         assert!(error.contains("--i-own-this-target") && error.contains("192.0.2.7"), "{error}");
-        assert!(Target::new("http://192.0.2.7:80/mcp", &[], true).is_ok());
-        for here in ["http://127.0.0.1:1/mcp", "http://127.9.9.9/mcp", "http://[::1]:8/mcp", "http://[::ffff:127.0.0.1]:8/"] {
-            assert!(Target::new(here, &[], false).is_ok(), "{here}");
+        assert!(target("http://192.0.2.7:80/mcp", true).is_ok());
+        for here in ["http://127.0.0.1:1/mcp", "http://127.9.9.9/mcp", "https://[::1]:8/mcp", "http://[::ffff:127.0.0.1]:8/"] {
+            assert!(target(here, false).is_ok(), "{here}");
         }
     }
 
     #[test]
     fn what_is_no_http_url_is_refused() {
         for wrong in [
-            "https://127.0.0.1/mcp",
+            "ftp://127.0.0.1/mcp",
             "127.0.0.1:80",
             "http://",
             "http://u:p@127.0.0.1/",
             "http://127.0.0.1/a b",
             "http://127.0.0.1:x/",
         ] {
-            assert!(Target::new(wrong, &[], false).is_err(), "{wrong}");
+            assert!(target(wrong, false).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn requests_carry_the_session_the_cursor_and_the_users_fields() {
-        let fields = [("Authorization".to_owned(), "Bearer t".to_owned())];
-        let target = Target::new("http://127.0.0.1:8931/mcp", &fields, false).expect("a target");
-        let of = Of { session: Some("s"), revision: Some("2025-11-25"), cursor: Some("c") };
-        let get = String::from_utf8(target.get(of)).expect("ASCII");
-        for line in
-            ["GET /mcp HTTP/1.1", "Host: 127.0.0.1:8931", "Authorization: Bearer t", "Mcp-Session-Id: s", "Last-Event-ID: c"]
-        {
-            assert!(get.split("\r\n").any(|found| found == line), "no {line} in {get}");
-        }
-        assert!(get.ends_with("\r\n\r\n"));
-        let post = String::from_utf8(target.post(Of::default(), "{}")).expect("ASCII");
-        assert!(
-            post.contains("\r\nContent-Length: 2\r\n") && post.ends_with("\r\n\r\n{}") && !post.contains("Mcp-Session"),
-            "{post}"
-        );
+    fn a_machine_is_told_what_the_user_says_and_keeps_no_time_of_its_own() {
+        let fields = vec![("Authorization".to_owned(), "Bearer t".to_owned())];
+        let target = Target::new("http://127.0.0.1:8931/mcp?a", &Terms { fields, ..Terms::default() }).expect("a target");
+        let config = &target.config;
+        assert_eq!((&*config.authority, &*config.path), ("127.0.0.1:8931", "/mcp?a"));
+        assert!(config.fields.contains(&("Authorization".into(), "Bearer t".into())));
+        assert!(!config.listen && config.returns == Returns::ByCaller && config.limits.reuse == Duration::MAX);
+        let own = Terms { fields: vec![("Last-Event-ID".to_owned(), "x".to_owned())], ..Terms::default() };
+        assert!(Target::new("http://127.0.0.1/", &own).is_err(), "a machine's own field");
+        assert!(Target::new("https://127.0.0.1/", &Terms { authorities: Some(b"x".to_vec()), ..Terms::default() }).is_err());
     }
 
     #[test]

@@ -4,11 +4,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use rejoin_proto::time::Instant as Moment;
 
 use super::counts::Tally;
 use super::measure::{Recorder, Violation as Recorded};
@@ -40,6 +41,8 @@ pub(crate) struct Storm {
     pub(crate) bounded: AtomicBool,
     /// Calls whose events still came when the run was over.
     pub(crate) under_way: AtomicU64,
+    /// What the first connection that could not be made said.
+    pub(crate) unreachable: OnceLock<String>,
 }
 
 impl Storm {
@@ -111,6 +114,16 @@ impl Thread {
     /// Milliseconds since the run's start.
     pub(crate) fn ms(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.storm.origin).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// An instant as a machine has it: since the run's start.
+    pub(crate) fn moment(&self, at: Instant) -> Moment {
+        Moment::from_millis(self.ms(at))
+    }
+
+    /// A machine's instant; `None` for one that never comes.
+    pub(crate) fn instant(&self, moment: Moment) -> Option<Instant> {
+        self.storm.origin.checked_add(Duration::from_millis(moment.as_millis()))
     }
 
     /// Records what an oracle found.

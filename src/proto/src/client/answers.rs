@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::conn::Errand;
-use super::io::{CallId, Event, StreamKey, Turn};
+use super::io::{BodySeen, CallId, Event, StreamKey, Turn};
 use super::outcome::{CallError, Failure, Loss, Outcome, Refused, StartError, StreamEnd, Unknown};
 use super::{Client, State};
 use crate::http::{AnswerHead, BadAnswer};
@@ -64,6 +64,9 @@ impl<'a> Whole<'a> {
 impl Client {
     /// A request has its answer.
     pub(super) fn answered(&mut self, errand: Errand, whole: &Whole<'_>, turn: &mut Turn<'_>) {
+        if let Some(to) = errand.purpose() {
+            turn.observer.body(&BodySeen { to, status: whole.status, bytes: whole.body });
+        }
         match errand {
             Errand::Initialize => self.call_answered(CallId::INITIALIZE, whole, turn),
             Errand::Call(call) => self.call_answered(call, whole, turn),
@@ -97,7 +100,7 @@ impl Client {
         }
     }
 
-    fn ended(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn ended(&mut self, turn: &mut Turn<'_>) {
         self.state = State::Ended;
         self.close_everything(turn);
         turn.event(Event::Ended);

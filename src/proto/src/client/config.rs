@@ -72,6 +72,8 @@ pub struct Limits {
     pub silence: Option<Duration>,
     /// How long a call's stream may stay open behind its answer.
     pub linger: Duration,
+    /// Connections that are kept idle. One more is closed. Reason: calls that were made at once leave one each.
+    pub idle: usize,
     /// How long an idle connection is used again. Reason: a server that closes it meanwhile makes the outcome of a call on it unknown, and
     /// the shortest time that stock servers keep one is 5 s.
     pub reuse: Duration,
@@ -104,6 +106,7 @@ impl Default for Limits {
             answer_timeout: Duration::from_secs(30),
             silence: None,
             linger: Duration::from_secs(1),
+            idle: 8,
             reuse: Duration::from_secs(2),
             call_max_age: Duration::from_secs(60 * 60),
             retry: Duration::from_secs(1),

@@ -8,7 +8,7 @@ use super::answers::Whole;
 use super::io::{AnswerSeen, ConnId, Ended, Event, Output, Purpose, StreamKey, Turn};
 use super::outcome::Loss;
 use super::posts::Post;
-use super::streams::Phase as StreamPhase;
+use super::streams::{self, Phase as StreamPhase};
 use super::{CallId, Client};
 use crate::http::{AnswerBody, AnswerHead, AnswerReader, BadAnswer};
 use crate::sse::Decoder;
@@ -67,6 +67,18 @@ struct Events {
 }
 
 impl Errand {
+    /// What a connection with it is used for; `None` while idle.
+    pub(super) fn purpose(&self) -> Option<Purpose> {
+        Some(match self {
+            Self::Initialize => Purpose::Initialize,
+            Self::Call(call) => Purpose::Call(*call),
+            Self::Resume(stream) => Purpose::Resume(*stream),
+            Self::Post(post) => post.purpose(),
+            Self::End => Purpose::End,
+            Self::None => return None,
+        })
+    }
+
     /// The stream that its answer belongs to.
     pub(super) fn stream(&self) -> Option<StreamKey> {
         match self {
@@ -81,14 +93,12 @@ impl Errand {
 impl Conn {
     /// What it is used for; `None` while idle.
     pub(super) fn purpose(&self) -> Option<Purpose> {
-        Some(match &self.errand {
-            Errand::Initialize => Purpose::Initialize,
-            Errand::Call(call) => Purpose::Call(*call),
-            Errand::Resume(stream) => Purpose::Resume(*stream),
-            Errand::Post(post) => post.purpose(),
-            Errand::End => Purpose::End,
-            Errand::None => return None,
-        })
+        self.errand.purpose()
+    }
+
+    /// Whether it waits for the next request.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle)
     }
 
     /// Whether it carries a message that is no call.
@@ -117,7 +127,7 @@ impl Client {
     /// Sends a request on an idle connection, or on a new one.
     pub(super) fn send(&mut self, errand: Errand, bytes: Bytes, turn: &mut Turn<'_>) -> ConnId {
         let sent_by = self.sent_deadline(&errand, turn.now);
-        if let Some(conn) = self.conns.iter_mut().find(|conn| matches!(conn.phase, Phase::Idle)) {
+        if let Some(conn) = self.conns.iter_mut().find(|conn| conn.is_idle()) {
             (conn.phase, conn.errand, conn.deadline) = (Phase::Head(AnswerReader::default()), errand, sent_by);
             turn.out.push(Output::Send { conn: conn.id, bytes });
             return conn.id;
@@ -239,9 +249,10 @@ impl Client {
     /// The request is answered: the connection is kept for the next one, or closed.
     fn release(&mut self, id: ConnId, keep: bool, turn: &mut Turn<'_>) -> Errand {
         let idle_until = turn.now + self.config.limits.reuse;
+        let room = self.conns.iter().filter(|conn| conn.is_idle()).count() < self.config.limits.idle;
         let Some(conn) = self.conn_mut(id) else { return Errand::None };
         let errand = std::mem::replace(&mut conn.errand, Errand::None);
-        if keep {
+        if keep && room {
             (conn.phase, conn.deadline) = (Phase::Idle, Some(idle_until));
         } else {
             self.close(id, turn);
@@ -263,7 +274,12 @@ impl Client {
         let mut decoded = Vec::with_capacity(bytes.len());
         let read = events.reader.read(bytes, &mut decoded);
         let mut stop = false;
-        let items = events.decoder.push_items(&decoded, |item| stop = stop || self.item(key, id, item, turn));
+        let items = events.decoder.push_items(&decoded, |item| {
+            if let Some(seen) = streams::seen(id, key, item) {
+                turn.observer.event(&seen);
+                stop = stop || self.item(&seen, turn);
+            }
+        });
         if stop {
             return self.close(id, turn);
         }
@@ -320,6 +336,9 @@ impl Client {
             Phase::Body(body) if body.head.status() != 200 && posts_call(&conn.errand) => {
                 self.answered(conn.errand, &Whole::new(&body.head, b""), turn);
             }
+            Phase::Events(events) if how == Ended::Fin && events.reader.ends_with_connection() => {
+                self.errand_lost(conn.errand, Loss::CleanEnd, true, turn);
+            }
             Phase::Head(_) | Phase::Body(_) | Phase::Events(_) => self.errand_lost(conn.errand, Loss::Cut(how), true, turn),
         }
     }
@@ -342,7 +361,7 @@ fn posts_call(errand: &Errand) -> bool {
 }
 
 /// 2025-11-25, transports, "Session Management": "The session ID MUST only contain visible ASCII characters (ranging from 0x21 to 0x7E)."
-fn usable_session_id(id: &[u8], max_bytes: usize) -> Option<Box<str>> {
+pub(super) fn usable_session_id(id: &[u8], max_bytes: usize) -> Option<Box<str>> {
     let usable = !id.is_empty() && id.len() <= max_bytes && id.iter().all(|byte| matches!(byte, b'!'..=b'~'));
     std::str::from_utf8(id).ok().filter(|_| usable).map(Into::into)
 }

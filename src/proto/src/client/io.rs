@@ -52,6 +52,19 @@ impl StreamKey {
 pub enum Input<'a> {
     /// Begin the session. Once; the next ones do nothing.
     Start,
+    /// In place of `Start`: take up a session that another machine began (in another process, perhaps), with one call whose stream was
+    /// lost behind this event. Nothing of these is verified. The machine comes back for the stream as for one of its own; numbers of further
+    /// calls follow this one's.
+    TakeUp {
+        /// The session's id, where it has one.
+        session: Option<&'a str>,
+        /// What was settled on.
+        revision: Revision,
+        /// The call's number.
+        call: CallId,
+        /// The id to come back with.
+        last_id: &'a str,
+    },
     /// A connection that `Output::Open` asked for is there.
     Opened {
         /// Which.
@@ -100,6 +113,11 @@ pub enum Input<'a> {
         call: CallId,
         /// Why, for people.
         reason: Option<&'a str>,
+    },
+    /// Give a call up without a word to the server: its connection closes, and its outcome is unknown at once.
+    Abandon {
+        /// Which; one that has its outcome is no longer listened to.
+        call: CallId,
     },
     /// Come back to a lost stream at this instant instead of when the machine would; one that is past means now. A stream that is not lost
     /// is left alone.
@@ -317,7 +335,18 @@ pub struct AnswerSeen<'a> {
     pub events: bool,
 }
 
-/// An event with data (which may be empty), as it came and before it is judged.
+/// The body of an answer that is no event stream, whole, before it is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct BodySeen<'a> {
+    /// To what it is the answer.
+    pub to: Purpose,
+    /// Its status.
+    pub status: u16,
+    /// What came; nothing of a page that was too large to be read, or was cut.
+    pub bytes: &'a [u8],
+}
+
+/// An event, or an id without one, as it came and before it is judged.
 #[derive(Clone, Copy, Debug)]
 pub struct EventSeen<'a> {
     /// On which connection.
@@ -330,15 +359,21 @@ pub struct EventSeen<'a> {
     pub id: Option<&'a str>,
     /// What that id says, where it has rejoin's shape.
     pub place: Option<Place>,
-    /// Its data.
-    pub data: &'a str,
+    /// Its data, which may be empty; `None` where its block set an id and had none.
+    pub data: Option<&'a str>,
 }
 
-/// Sees everything that arrives, borrowed: what a load tester holds against its own record.
+/// Sees everything that arrives, borrowed: what a load tester holds against its own record. What arrived together with an event that broke
+/// its stream's order is seen as well.
 pub trait Observer {
     /// An answer's head.
     fn head(&mut self, head: &AnswerSeen<'_>) {
         let _ = head;
+    }
+
+    /// A body that is no event stream.
+    fn body(&mut self, body: &BodySeen<'_>) {
+        let _ = body;
     }
 
     /// An event.

@@ -52,6 +52,15 @@ impl Lineage {
         Self { standalone, ids: Ids::None, begun: false }
     }
 
+    /// The lineage of a stream of which nothing is known but its last id.
+    pub(super) fn behind(standalone: bool, last: &str) -> Self {
+        let ids = match Place::peek(last) {
+            Some(place) => Ids::Places(place),
+            None => Ids::Opaque(VecDeque::from([hash(last)])),
+        };
+        Self { standalone, ids, begun: false }
+    }
+
     /// A new connection carries the stream on, from `last`, the id presented.
     pub(super) fn resume(&mut self) {
         self.begun = false;

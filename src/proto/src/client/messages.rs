@@ -52,7 +52,8 @@ impl Client {
             (Some(Id::Integer(id)), _) => u64::try_from(*id).ok().map(CallId),
             (Some(Id::Large(_) | Id::Text(_)), _) => None,
         };
-        let Some(named) = named.filter(|named| named.0 < self.next_call) else {
+        let is_known = |named: &CallId| *named == CallId::INITIALIZE || (self.first_call..self.next_call).contains(&named.0);
+        let Some(named) = named.filter(is_known) else {
             return self.violated(key, Violation::UnknownAnswer, turn);
         };
         let answered = self.unanswered(named).is_none();

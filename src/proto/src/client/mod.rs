@@ -40,13 +40,14 @@ mod words;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 pub use config::{BadConfig, Config, Limits, Returns};
 pub use io::{
-    AnswerSeen, CallId, CallOptions, ConnId, Ended, Event, EventSeen, Input, NotTaken, Observer, Output, Purpose, RequestKey,
-    StreamKey, Turn,
+    AnswerSeen, BodySeen, CallId, CallOptions, ConnId, Ended, Event, EventSeen, Input, NotTaken, Observer, Output, Purpose,
+    RequestKey, StreamKey, Turn,
 };
 pub use outcome::{CallError, Failure, Gap, Loss, Outcome, Refused, StartError, StreamEnd, Undelivered, Unknown, Violation};
 
@@ -101,6 +102,8 @@ pub struct Client {
     /// The latest life of the session that an id has named.
     life: Option<Incarnation>,
     next_conn: u32,
+    /// Numbers below it were never this machine's.
+    first_call: u64,
     next_call: u64,
     next_request: u64,
     conns: Vec<Conn>,
@@ -125,6 +128,8 @@ pub struct StreamView<'a> {
     pub last_id: Option<&'a str>,
     /// When it will be asked for.
     pub returns_at: Option<Instant>,
+    /// What the server last said of how long to wait.
+    pub retry: Option<Duration>,
     /// Attempts that failed in a row.
     pub failures: u32,
 }
@@ -132,6 +137,13 @@ pub struct StreamView<'a> {
 impl Client {
     /// A session that has not begun.
     pub fn new(config: Arc<Config>) -> Self {
+        Self::numbering_from(config, CallId(1))
+    }
+
+    /// The same, whose first call has this number: for one who must tell apart the calls of many machines. Not 0, and no more than JSON
+    /// carries everywhere: 2⁵³.
+    pub fn numbering_from(config: Arc<Config>, first: CallId) -> Self {
+        let first = first.0.max(1);
         Self {
             config,
             state: State::New,
@@ -139,7 +151,8 @@ impl Client {
             revision: None,
             life: None,
             next_conn: 0,
-            next_call: 1,
+            first_call: first,
+            next_call: first,
             next_request: 0,
             conns: Vec::new(),
             standalone: None,
@@ -181,6 +194,7 @@ impl Client {
     pub fn handle(&mut self, input: Input<'_>, turn: &mut Turn<'_>) {
         match input {
             Input::Start => self.start(turn),
+            Input::TakeUp { session, revision, call, last_id } => self.take_up(session, revision, call, last_id, turn),
             Input::Opened { conn } => self.opened(conn, turn),
             Input::Received { conn, bytes } => self.received(conn, bytes, turn),
             Input::Ended { conn, how } => self.conn_ended(conn, how, turn),
@@ -192,6 +206,9 @@ impl Client {
             Input::Notify { method, params } => self.notify(method, params, turn),
             Input::Answer { request, outcome } => self.answer(request, outcome, turn),
             Input::Cancel { call, reason } => self.cancel(call, reason, turn),
+            Input::Abandon { call } => {
+                self.abandon(call, turn);
+            }
             Input::Return { stream, at } => self.return_at(stream, at),
             Input::Listen => self.listen(turn),
             Input::End => self.end(turn),
@@ -213,6 +230,29 @@ impl Client {
         self.calls.push(Call { id: CallId::INITIALIZE, gives_up, told: false, stream });
         let conn = self.send(Errand::Initialize, request, turn);
         self.attach(StreamKey::Call(CallId::INITIALIZE), conn);
+    }
+
+    fn take_up(&mut self, session: Option<&str>, revision: Revision, call: CallId, last_id: &str, turn: &mut Turn<'_>) {
+        if self.state != State::New {
+            return;
+        }
+        let session = session.map(|id| conn::usable_session_id(id.as_bytes(), self.config.limits.id_bytes));
+        if call == CallId::INITIALIZE
+            || matches!(session, Some(None))
+            || !(revision.rules().sessions && revision.rules().streamable)
+        {
+            return self.fail(StartError::Answer("There is no such session to take up"), turn);
+        }
+        (self.state, self.session, self.revision) = (State::Ready, session.flatten(), Some(revision));
+        (self.first_call, self.next_call) = (call.0, call.0.saturating_add(1));
+        let key = StreamKey::Call(call);
+        let gives_up = turn.now + self.config.limits.call_max_age;
+        self.calls.push(Call { id: call, gives_up, told: false, stream: Stream::left_behind(key, last_id) });
+        if last_id.is_empty() || !streams::is_usable_id(last_id, self.config.limits.id_bytes) {
+            self.violated(key, Violation::UnusableId, turn);
+        } else if self.config.returns == Returns::ByRetry {
+            self.return_at(key, turn.now);
+        }
     }
 
     fn call(
@@ -242,15 +282,23 @@ impl Client {
     }
 
     fn cancel(&mut self, call: CallId, reason: Option<&str>, turn: &mut Turn<'_>) {
-        let Some(conn) = self.unanswered(call).map(|call| call.stream.conn()) else { return };
-        if conn.is_some_and(|conn| self.is_opening(conn)) {
-            // Nothing of it has left, and nothing will.
-            self.tell(call, Outcome::Error(CallError::NotSent(Loss::Cut(Ended::Reset))), turn);
-        } else {
-            self.tell(call, Outcome::Unknown(Unknown::Cancelled), turn);
+        if self.unanswered(call).is_some() && self.abandon(call, turn) {
             self.post_cancelled(call, reason, turn);
         }
-        self.drop_call(call, turn);
+    }
+
+    /// Gives a call up; whether the server may have it.
+    fn abandon(&mut self, id: CallId, turn: &mut Turn<'_>) -> bool {
+        let Some(call) = self.calls.iter().find(|call| call.id == id && id != CallId::INITIALIZE) else { return false };
+        // What asks for its stream again comes after the call itself.
+        let unsent = matches!(call.stream.phase, Phase::Attached(conn) if self.is_opening(conn));
+        let outcome = match unsent {
+            true => Outcome::Error(CallError::NotSent(Loss::Cut(Ended::Reset))),
+            false => Outcome::Unknown(Unknown::Cancelled),
+        };
+        self.tell(id, outcome, turn);
+        self.drop_call(id, turn);
+        !unsent
     }
 
     /// Ends the session at the server.
@@ -261,11 +309,12 @@ impl Client {
             State::Ending | State::Ended => return,
             State::Confirming | State::Ready => {}
         }
+        // An idle connection serves for the goodbye.
+        let idle = self.conns.iter().position(Conn::is_idle).map(|at| self.conns.swap_remove(at));
         self.give_up_everything(|| Unknown::Ended, turn);
+        self.conns.extend(idle);
         if self.session.is_none() {
-            self.state = State::Ended;
-            turn.event(Event::Ended);
-            return;
+            return self.ended(turn);
         }
         self.state = State::Ending;
         let request = self.end_request();

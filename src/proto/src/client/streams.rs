@@ -58,6 +58,12 @@ impl Stream {
         }
     }
 
+    /// One that was lost behind this event.
+    pub(super) fn left_behind(key: StreamKey, last_id: &str) -> Self {
+        let lineage = Lineage::behind(key == StreamKey::Standalone, last_id);
+        Self { lineage, last_id: last_id.to_owned(), phase: Phase::Waiting(None), ..Self::new(key) }
+    }
+
     pub(super) fn view(&self, stream: StreamKey) -> StreamView<'_> {
         StreamView {
             stream,
@@ -67,6 +73,7 @@ impl Stream {
                 Phase::Waiting(at) => at,
                 Phase::Attached(_) | Phase::Asking(_) | Phase::Loose => None,
             },
+            retry: self.retry,
             failures: self.failures,
         }
     }
@@ -97,25 +104,16 @@ impl Stream {
 }
 
 impl Client {
-    /// One item of a stream; whether nothing more of its connection is wanted.
-    pub(super) fn item(&mut self, key: StreamKey, conn: ConnId, item: Item<'_>, turn: &mut Turn<'_>) -> bool {
-        let (id, data, name) = match item {
-            Item::Comment => return false,
-            Item::Block(block) => (block.id, "", ""),
-            Item::Event(event) => (event.has_own_id.then_some(event.id), event.data, event.event),
-        };
-        if matches!(item, Item::Event(_)) {
-            let place = id.and_then(Place::peek);
-            turn.observer.event(&EventSeen { conn, stream: key, name, id, place, data });
-        } else if id.is_none() {
-            return false;
-        }
+    /// One event of a stream, or an id without one; whether nothing more of its connection is wanted.
+    pub(super) fn item(&mut self, seen: &EventSeen<'_>, turn: &mut Turn<'_>) -> bool {
+        let &EventSeen { stream: key, name, id, .. } = seen;
+        // Without data an event's name means nothing.
+        let (data, resync) = (seen.data.unwrap_or_default(), seen.data.is_some() && name == "resync");
         let (memory, longest, life) = (self.config.limits.seen_ids, self.config.limits.id_bytes, self.life);
         let Some(stream) = self.stream_mut(key) else { return true };
-        if id.is_some_and(|id| id.len() > longest || id.bytes().any(is_control)) {
+        if !id.is_none_or(|id| is_usable_id(id, longest)) {
             return self.violated(key, Violation::UnusableId, turn);
         }
-        let resync = name == "resync";
         let step = Step { id, empty: data.is_empty(), resync };
         if let Err(violation) = stream.lineage.admit(step, &stream.last_id, life, memory) {
             return self.violated(key, violation, turn);
@@ -222,6 +220,21 @@ impl Client {
         }
         self.return_at(StreamKey::Standalone, turn.now);
     }
+}
+
+/// What an item of a stream shows, if it is more than a sign of life.
+pub(super) fn seen(conn: ConnId, stream: StreamKey, item: Item<'_>) -> Option<EventSeen<'_>> {
+    let (id, data, name) = match item {
+        Item::Comment => return None,
+        Item::Block(block) => (Some(block.id?), None, block.event.unwrap_or("message")),
+        Item::Event(event) => (event.has_own_id.then_some(event.id), Some(event.data), event.event),
+    };
+    Some(EventSeen { conn, stream, name, id, place: id.and_then(Place::peek), data })
+}
+
+/// Whether an id can be kept, and sent back in a header.
+pub(super) fn is_usable_id(id: &str, max_bytes: usize) -> bool {
+    id.len() <= max_bytes && !id.bytes().any(is_control)
 }
 
 /// The part of the limits that says how long to wait.

@@ -5,8 +5,9 @@
 
 use super::index::Slot;
 use super::ordinary::Given;
-use super::{EventLog, Evicted, Full, Lingering, RingId, cost, index};
+use super::{EventLog, Evicted, Full, Lingering, RingId, index};
 use crate::ids::Position;
+use crate::lists;
 use crate::time::Instant;
 
 /// How many lingering buffers one append looks at when memory is short.
@@ -94,7 +95,7 @@ impl EventLog {
         let Some(ring) = self.rings.get(slot as usize) else { return };
         let id = RingId { slot, generation: ring.generation };
         for position in positions {
-            cost::push(&mut self.lost, (id, position));
+            lists::push(&mut self.lost, (id, position));
         }
     }
 
@@ -105,7 +106,7 @@ impl EventLog {
         for Given { bytes, cost } in given {
             if let Some(bytes) = bytes.filter(|bytes| !bytes.is_unique()) {
                 self.lingering_bytes += cost;
-                cost::push(&mut self.lingering, Lingering { bytes, cost });
+                lists::push(&mut self.lingering, Lingering { bytes, cost });
             }
         }
     }
@@ -125,7 +126,7 @@ impl EventLog {
                 self.lingering.push_back(lingering);
             }
         }
-        cost::tighten(&mut self.lingering);
+        lists::tighten(&mut self.lingering);
     }
 
     // ---- age ----

@@ -16,6 +16,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::num::NonZeroU32;
 
 use bytes::Bytes;
 use enum_map::{Enum, EnumMap};
@@ -51,7 +52,8 @@ fn size_class(bytes: usize) -> u8 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RingId {
     slot: Slot,
-    generation: u32,
+    /// Never 0, so that a ring's name and none at all take no more room than a name.
+    generation: NonZeroU32,
 }
 
 /// How an event is held.
@@ -108,7 +110,7 @@ pub struct EventLog {
     segment_max: usize,
     pinned_budget: usize,
     rings: Slab<Ring>,
-    generation: u32,
+    generation: NonZeroU32,
     index: Index,
     /// What all rings own, in bytes; the part that evicting ordinary events frees; and the part that is pinned.
     held: usize,
@@ -139,7 +141,7 @@ impl EventLog {
             segment_max: (limits.log_bytes / SEGMENTS_A_BUDGET).clamp(SEGMENT_MIN, SEGMENT_MAX),
             pinned_budget: limits.log_bytes / 100 * percent + limits.log_bytes % 100 * percent / 100,
             rings: Slab::new(),
-            generation: 0,
+            generation: NonZeroU32::MAX,
             index: Index::default(),
             held: 0,
             evictable: 0,
@@ -154,8 +156,9 @@ impl EventLog {
 
     // ---- rings ----
 
-    /// Opens a ring whose first event stands right after `from`. The pinned events of one `holder`'s rings count together.
-    pub fn open(&mut self, holder: u32, from: Position) -> Result<RingId, Full> {
+    /// Opens a ring whose first event stands right after `from`. The pinned events of one `holder`'s rings count together; the holder
+    /// has a `name` for each.
+    pub fn open(&mut self, holder: u32, name: u32, from: Position) -> Result<RingId, Full> {
         if self.rings.len() == self.rings.capacity() {
             // The table grows by an eighth, not by doubling.
             let more = self.rings.len() / 8 + 1;
@@ -163,14 +166,19 @@ impl EventLog {
             self.rings.reserve_exact(more);
             self.emptied.reserve_exact(self.rings.capacity() - self.emptied.len());
         }
-        self.generation = self.generation.wrapping_add(1);
+        self.generation = self.generation.checked_add(1).unwrap_or(NonZeroU32::MIN);
         // A table of 2³² rings would not fit any memory.
-        let slot = self.rings.insert(Ring::new(self.generation, holder, from)) as Slot;
+        let slot = self.rings.insert(Ring::new(self.generation, holder, name, from)) as Slot;
         Ok(RingId { slot, generation: self.generation })
     }
 
     fn ring(&self, id: RingId) -> Option<&Ring> {
         self.rings.get(id.slot as usize).filter(|ring| ring.generation == id.generation)
+    }
+
+    /// Whose a ring is, and its name there.
+    pub fn owner(&self, id: RingId) -> Option<(u32, u32)> {
+        self.ring(id).map(|ring| (ring.holder, ring.name))
     }
 
     fn slot(&self, id: RingId) -> Option<Slot> {

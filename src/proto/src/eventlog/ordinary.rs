@@ -9,7 +9,12 @@ use bytes::Bytes;
 use super::cost;
 use super::segment::{Encoded, Segment};
 use crate::ids::Position;
+use crate::lists;
 use crate::time::Instant;
+
+/// The longest frame, in bytes, that is copied to be sent and not shared. Reason: sharing adds a reference count that stays for as long as
+/// the frame is held, and most results are short, sent once and held for long.
+pub(super) const COPIED_MAX: usize = 512;
 
 /// A frame held apart from the segments.
 #[derive(Debug)]
@@ -20,14 +25,24 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// The frame and its reference count: what outlives its place in a list while somebody sends it.
-    pub(super) fn cost(&self) -> usize {
-        self.frame.len() + cost::SHARED
+    /// Whether a frame of this length is shared with those who send it; else it is copied.
+    pub(super) const fn is_shared(length: usize) -> bool {
+        length > COPIED_MAX
     }
 
-    /// The index of a position in a list that is in order.
-    pub(super) fn find(list: &VecDeque<Self>, position: Position) -> Result<usize, usize> {
-        list.binary_search_by_key(&position, |apart| apart.position)
+    /// What a frame of this length costs, with its reference count.
+    pub(super) const fn cost_of(length: usize) -> usize {
+        length + if Self::is_shared(length) { cost::SHARED } else { 0 }
+    }
+
+    /// What outlives its place in a list while somebody sends it.
+    pub(super) fn cost(&self) -> usize {
+        Self::cost_of(self.frame.len())
+    }
+
+    /// The frame, for whoever sends it.
+    pub(super) fn slice(&self) -> Bytes {
+        if Self::is_shared(self.frame.len()) { self.frame.clone() } else { Bytes::copy_from_slice(&self.frame) }
     }
 
     pub(super) fn give(self) -> Given {
@@ -84,7 +99,7 @@ impl Ordinary {
     pub(super) fn begin_segment(&mut self, first: Position, capacity: usize, now: Instant) {
         self.seal();
         self.sealed += self.segments.back().map_or(0, |segment| segment.cost());
-        cost::push(&mut self.segments, Box::new(Segment::new(first, capacity, now)));
+        lists::push(&mut self.segments, Box::new(Segment::new(first, capacity, now)));
     }
 
     /// Appends a frame to the last segment, or takes the segment away when it is still empty then.
@@ -96,7 +111,7 @@ impl Ordinary {
             self.bytes += length;
         } else if segment.earliest().is_none() {
             self.segments.pop_back();
-            cost::tighten(&mut self.segments);
+            lists::tighten(&mut self.segments);
             self.sealed -= self.segments.back().map_or(0, |segment| segment.cost());
         }
         encoded
@@ -115,7 +130,7 @@ impl Ordinary {
         self.bytes += apart.frame.len();
         self.released_cost += apart.cost();
         let at = self.released.partition_point(|other| other.position < apart.position);
-        cost::make_place(&mut self.released);
+        lists::make_place(&mut self.released);
         self.released.insert(at, apart);
     }
 
@@ -155,7 +170,8 @@ impl Ordinary {
     }
 
     pub(super) fn released_at(&self, position: Position) -> Option<&Apart> {
-        Apart::find(&self.released, position).ok().map(|at| &self.released[at])
+        let at = self.released.binary_search_by_key(&position, |apart| apart.position).ok()?;
+        Some(&self.released[at])
     }
 
     /// The first event at or after `position`.
@@ -172,7 +188,7 @@ impl Ordinary {
     pub(super) fn evict_first(&mut self, given: &mut Vec<Given>) {
         if self.first_is_released() {
             let Some(apart) = self.released.pop_front() else { return };
-            cost::tighten(&mut self.released);
+            lists::tighten(&mut self.released);
             self.events -= 1;
             self.bytes -= apart.frame.len();
             self.released_cost -= apart.cost();
@@ -189,7 +205,7 @@ impl Ordinary {
 
     fn drop_front(&mut self) -> Option<Given> {
         let segment = self.segments.pop_front()?;
-        cost::tighten(&mut self.segments);
+        lists::tighten(&mut self.segments);
         // The last one's cost is no part of the sum.
         self.sealed -= if self.segments.is_empty() { 0 } else { segment.cost() };
         Some(Given { cost: segment.buffer_cost(), bytes: segment.into_bytes() })

@@ -2,9 +2,10 @@
 //!
 //! Never decides what must go; says what it holds, what that costs and where it stands, and gives up what it is told to.
 
-use std::collections::VecDeque;
+use std::num::NonZeroU32;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::cost;
 use super::index::Standing;
@@ -13,21 +14,23 @@ use super::segment::{AGE_GRAIN, Encoded, Segment};
 use super::{LINGERING_COST, LOST_COST, SEGMENT_MIN, size_class};
 use crate::ids::Position;
 use crate::limits::Limits;
+use crate::lists;
 use crate::time::Instant;
 
-/// What the place of a pinned event costs beyond its share of the list: losing it may take a place among the lost and one among the
-/// lingering, and frees this one.
+/// What losing a pinned event that is shared may take, a place among the lost and one among the lingering, beyond the place that it frees.
+/// (One that is not shared never lingers, and a place among the lost is smaller than its own.)
 const PLACE_TO_LOSE: usize = (cost::list(8, LOST_COST) + cost::list(8, LINGERING_COST) - cost::list(8, size_of::<Apart>())) / 8;
 
 /// The events of one stream.
 #[derive(Debug)]
 pub(super) struct Ring {
-    pub(super) generation: u32,
+    pub(super) generation: NonZeroU32,
     /// Whose pinned events count together.
     pub(super) holder: u32,
+    pub(super) name: u32,
     pub(super) next: Position,
-    /// In order.
-    pinned: VecDeque<Apart>,
+    /// In order. The first is in line: most streams hold one result and no more.
+    pinned: SmallVec<[Apart; 1]>,
     /// What these cost, their places aside.
     pinned_cost: usize,
     /// None while there are none: most streams hold one result.
@@ -51,12 +54,13 @@ pub(super) struct Measure {
 }
 
 impl Ring {
-    pub(super) fn new(generation: u32, holder: u32, from: Position) -> Self {
+    pub(super) fn new(generation: NonZeroU32, holder: u32, name: u32, from: Position) -> Self {
         Self {
             generation,
             holder,
+            name,
             next: from.next(),
-            pinned: VecDeque::new(),
+            pinned: SmallVec::new(),
             pinned_cost: 0,
             ordinary: None,
             acknowledged: Position::START,
@@ -80,7 +84,7 @@ impl Ring {
             size: self.ordinary.as_ref().map_or(0, |ordinary| size_class(ordinary.bytes)),
             due: ordinary.into_iter().chain(pinned).min(),
             acknowledged: self.ordinary.as_ref().is_some_and(|ordinary| ordinary.has_acknowledged(self.acknowledged)),
-            pinned_since: self.pinned.front().map(|apart| apart.came),
+            pinned_since: self.pinned.first().map(|apart| apart.came),
         }
     }
 
@@ -90,7 +94,7 @@ impl Ring {
     }
 
     fn first_pinned_due(&self, limits: &Limits) -> Option<Instant> {
-        Some(self.pinned.front()?.came + limits.result_ttl + AGE_GRAIN)
+        Some(self.pinned.first()?.came + limits.result_ttl + AGE_GRAIN)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -135,7 +139,7 @@ impl Ring {
 
     /// What appending a pinned frame of `length` bytes costs of the pinned events' share.
     pub(super) fn cost_of_pinned(length: usize) -> usize {
-        length + cost::SHARED + pinned_places(1) + 1
+        pinned_cost(length) + pinned_places(1) + 1
     }
 
     /// What it may cost beyond that: the hole.
@@ -174,8 +178,8 @@ impl Ring {
             ordinary.append_hole(position, now);
         }
         let apart = Apart { position, came: now, frame };
-        self.pinned_cost += apart.cost();
-        cost::push(&mut self.pinned, apart);
+        self.pinned_cost += pinned_cost(apart.frame.len());
+        lists::push(&mut self.pinned, apart);
         self.next = position.next();
     }
 
@@ -205,11 +209,15 @@ impl Ring {
         self.next.previous()
     }
 
+    fn find_pinned(&self, position: Position) -> Option<usize> {
+        self.pinned.binary_search_by_key(&position, |apart| apart.position).ok()
+    }
+
     /// The frame at `position`, if it is one held apart.
     fn apart(&self, position: Position) -> Option<&Apart> {
-        match Apart::find(&self.pinned, position) {
-            Ok(at) => Some(&self.pinned[at]),
-            Err(_) => self.ordinary.as_ref()?.released_at(position),
+        match self.find_pinned(position) {
+            Some(at) => Some(&self.pinned[at]),
+            None => self.ordinary.as_ref()?.released_at(position),
         }
     }
 
@@ -219,7 +227,7 @@ impl Ring {
 
     pub(super) fn earliest(&self) -> Option<Position> {
         let ordinary = self.ordinary.as_ref().and_then(|ordinary| ordinary.first()).map(|(position, _)| position);
-        ordinary.into_iter().chain(self.pinned.front().map(|apart| apart.position)).min()
+        ordinary.into_iter().chain(self.pinned.first().map(|apart| apart.position)).min()
     }
 
     pub(super) fn next_held(&self, after: Position) -> Option<Position> {
@@ -260,7 +268,7 @@ impl Ring {
             let most = if last == after { left.max(first) } else { left };
             let Some((to, length)) = self.run(position, most) else { break };
             match self.apart(position) {
-                Some(apart) => out.push(apart.frame.clone()),
+                Some(apart) => out.push(apart.slice()),
                 None => out.extend(self.segment_at(position).and_then(|segment| segment.slice(position, length))),
             }
             left = left.saturating_sub(length);
@@ -325,15 +333,15 @@ impl Ring {
     }
 
     fn take_pinned(&mut self, at: usize) -> Option<Apart> {
-        let apart = self.pinned.remove(at)?;
-        cost::tighten(&mut self.pinned);
-        self.pinned_cost -= apart.cost();
+        let apart = (at < self.pinned.len()).then(|| self.pinned.remove(at))?;
+        lists::tighten(&mut self.pinned);
+        self.pinned_cost -= pinned_cost(apart.frame.len());
         Some(apart)
     }
 
     /// Returns how many ordinary events the stream's limits then evicted.
     pub(super) fn unpin(&mut self, position: Position, limits: &Limits, given: &mut Vec<Given>) -> u64 {
-        let Ok(at) = Apart::find(&self.pinned, position) else { return 0 };
+        let Some(at) = self.find_pinned(position) else { return 0 };
         let Some(apart) = self.take_pinned(at) else { return 0 };
         self.ordinary.get_or_insert_default().release(apart);
         self.keep_limits(limits, given)
@@ -353,17 +361,23 @@ impl Ring {
     }
 }
 
-/// What the places of pinned events cost.
+/// What the places of pinned events cost: as if none were in line, since losing one takes as much whether its place was or not.
 fn pinned_places(length: usize) -> usize {
-    cost::list(length, size_of::<Apart>()) + length * PLACE_TO_LOSE
+    cost::list(length, size_of::<Apart>())
+}
+
+/// What a pinned frame of this length costs, its place aside.
+const fn pinned_cost(length: usize) -> usize {
+    Apart::cost_of(length) + if Apart::is_shared(length) { PLACE_TO_LOSE } else { 0 }
 }
 
 /// Recomputes the long way what is kept as sums.
 #[cfg(test)]
 impl Ring {
     pub(super) fn audit(&self) {
-        assert_eq!(self.pinned_cost, self.pinned.iter().map(Apart::cost).sum::<usize>());
-        assert!(self.pinned.capacity() * size_of::<Apart>() <= pinned_places(self.pinned.len()));
+        assert_eq!(self.pinned_cost, self.pinned.iter().map(|apart| pinned_cost(apart.frame.len())).sum::<usize>());
+        let places = if self.pinned.spilled() { self.pinned.capacity() } else { 0 };
+        assert!(places * size_of::<Apart>() <= pinned_places(self.pinned.len()));
         assert!(self.pinned.iter().zip(self.pinned.iter().skip(1)).all(|(one, next)| one.position < next.position));
         if let Some(ordinary) = &self.ordinary {
             ordinary.audit();

@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use super::id::Id;
 use super::seen::{Overflow, SeenIds};
 use crate::canary::{self, Canary};
-use crate::ids::{CallId, StreamNumber};
+use crate::ids::StreamNumber;
 use crate::limits::Limits;
+use crate::lists;
 
 /// The ids of one session, over all its incarnations, and what they stood for.
 #[derive(Clone, Debug)]
@@ -52,8 +53,6 @@ pub enum Execution {
     Alone {
         /// The stream that answers it.
         stream: StreamNumber,
-        /// Its name.
-        call: CallId,
     },
     /// Among others in a batch, whose body is hashed as a whole. Never joined.
     Batch {
@@ -73,8 +72,6 @@ pub enum Presented {
     Repost {
         /// The stream to join.
         stream: StreamNumber,
-        /// The call that it answers.
-        call: CallId,
     },
     /// A `tools/call` that may have been executed, of which nothing is left to join: answer `outcome_unknown`.
     RecordGone,
@@ -119,10 +116,10 @@ impl CallIds {
         }
         match (tools_call, first.execution, execution) {
             (false, _, _) => Presented::Again,
-            (true, Execution::Alone { stream, .. }, _) if canary::bites(Canary::ExecutedAgain) && stream.0 % 10 == 7 => {
+            (true, Execution::Alone { stream }, _) if canary::bites(Canary::ExecutedAgain) && stream.0 % 10 == 7 => {
                 Presented::Again
             }
-            (true, Execution::Alone { stream, call }, Execution::Alone { .. }) => Presented::Repost { stream, call },
+            (true, Execution::Alone { stream }, Execution::Alone { .. }) => Presented::Repost { stream },
             (true, _, _) => Presented::RecordGone,
         }
     }
@@ -177,7 +174,7 @@ impl Memory {
             self.records.pop_front();
         }
         if self.records.len() < bound {
-            self.records.push_back(record);
+            lists::push(&mut self.records, record);
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::eventlog::{Full, Kind};
 use crate::ids::{CallId, ClientRequestId, ConnId, Cursor, Position, SessionId, SlotIndex, StreamNumber};
 use crate::mcp;
 use crate::refusal::{Refusal, Room};
-use crate::session::{AnswerState, Call, ClientRequest, Effect};
+use crate::session::{AnswerState, Attached, Call, ClientRequest, Effect};
 use crate::sse::{FieldValue, Frame};
 
 use super::io::{Cancelled, Close, Delivery, Emission, NotTaken, Outcome, Output, Target};
@@ -16,6 +16,8 @@ use super::{Due, ResponsePolicy, Shard, Turn, reply};
 
 /// Bytes of a frame around its message, at most: `id: ` with the longest cursor, `data: `, line ends.
 const FRAME_OVERHEAD: usize = 96;
+/// Bytes of a message around its method and its params, result or error, mostly.
+const ENVELOPE: usize = 64;
 
 impl Shard {
     /// Takes an emission; the error says why nothing of it happened.
@@ -79,8 +81,9 @@ impl Shard {
             self.counters.notifications_dropped += 1;
             return Ok(());
         }
-        let mut message = Vec::new();
-        mcp::write_notification(&mut message, method, put_back.as_deref().or(params));
+        let params = put_back.as_deref().or(params);
+        let mut message = Vec::with_capacity(ENVELOPE + method.len() + params.map_or(0, <[u8]>::len));
+        mcp::write_notification(&mut message, method, params);
         self.append(slot, number, Kind::Ordinary, &message, turn)?;
         self.said(slot, number, turn);
         Ok(())
@@ -131,17 +134,9 @@ impl Shard {
     /// A call's stream remembers where it asked the client something, for reposts that join it.
     fn note_asked(&mut self, slot: SlotIndex, number: StreamNumber, position: Position, request: ClientRequestId) {
         let Some(session) = self.sessions.get_mut(slot.0 as usize).and_then(Option::as_deref_mut) else { return };
-        let Some(stream) = session.stream_mut(number) else { return };
-        if number == StreamNumber::STANDALONE {
-            return;
+        if let Some(stream) = session.stream_mut(number).filter(|stream| stream.number != StreamNumber::STANDALONE) {
+            stream.ask(position, request, &self.log);
         }
-        // What is answered and gone is no longer left out of anything: forgotten whenever the list would double.
-        if stream.asked.len() == stream.asked.capacity()
-            && let Some(ring) = stream.ring
-        {
-            stream.asked.retain(|&(at, _, answered)| !answered || self.log.holds(ring, at));
-        }
-        stream.asked.push((position, request, false));
     }
 
     pub(super) fn emit_answer(
@@ -156,7 +151,8 @@ impl Shard {
         if found.effect == Effect::Initialize {
             return self.emit_initialize_answer(slot, call, answer, turn);
         }
-        let mut message = Vec::new();
+        let (Ok(body) | Err(body)) = answer;
+        let mut message = Vec::with_capacity(ENVELOPE + body.len());
         match answer {
             Ok(result) => mcp::write_result(&mut message, &found.id, result),
             Err(error) => mcp::write_error(&mut message, Some(&found.id), error),
@@ -212,8 +208,7 @@ impl Shard {
         let ring = match stream.ring {
             Some(ring) => ring,
             None => {
-                let ring = self.log.open(slot.0, stream.beyond).map_err(not_taken)?;
-                self.rings.insert(ring, (slot, number));
+                let ring = self.log.open(slot.0, number.0, stream.beyond).map_err(not_taken)?;
                 *stream.ring.insert(ring)
             }
         };
@@ -256,9 +251,7 @@ impl Shard {
         session.last_active = turn.now;
         let Some(ended) = session.take_call(call) else { return };
         let Some(stream) = session.stream_mut(ended.stream) else { return };
-        if let Some(answer) = stream.answers.iter_mut().find(|answer| answer.call == call) {
-            answer.state = state;
-        }
+        stream.answer(call, state);
         let complete = stream.complete();
         self.wheel.cancel(ended.timer);
         if complete {
@@ -280,7 +273,7 @@ impl Shard {
         }
         while let Some(forgotten) = self.session_mut(slot).and_then(|session| session.forget(bound)) {
             if let Some(ring) = forgotten.ring {
-                self.drop_ring(ring);
+                self.log.remove(ring);
             }
         }
     }
@@ -288,18 +281,13 @@ impl Shard {
     /// Finished streams that hold nothing any more keep their tombstone only.
     pub(super) fn drop_empty_rings(&mut self) {
         for ring in self.log.take_emptied() {
-            let Some((slot, number)) = self.rings.get(&ring).copied() else { continue };
+            let Some((slot, number)) = self.stream_of(ring) else { continue };
             let last = self.log.last(ring);
             if let Some(stream) = self.session_mut(slot).and_then(|session| session.stream_mut(number)) {
                 (stream.ring, stream.beyond) = (None, last);
             }
-            self.drop_ring(ring);
+            self.log.remove(ring);
         }
-    }
-
-    pub(super) fn drop_ring(&mut self, ring: crate::eventlog::RingId) {
-        self.log.remove(ring);
-        self.rings.remove(&ring);
     }
 
     /// Something was said on a stream, or it ended: its connections have something to do.
@@ -307,7 +295,7 @@ impl Shard {
         let Some(stream) = self.session(slot).and_then(|session| session.stream(number)) else { return };
         let finished = stream.finished;
         let only_results = stream.only_results_so_far(&self.log);
-        for conn in stream.attached.clone() {
+        for conn in Attached::from(stream.attached()) {
             let form = self.connection(conn).and_then(|connection| connection.serving.as_ref()).map(|serving| serving.form);
             match form {
                 Some(Form::Sse) => self.ready.push_back(conn),
@@ -407,9 +395,7 @@ impl Shard {
         let mut ring = None;
         if let Some(stream) = session.stream_mut(asked.stream) {
             ring = stream.ring;
-            if let Some(entry) = stream.asked.iter_mut().find(|(_, one, _)| *one == request) {
-                entry.2 = true;
-            }
+            stream.answer_asked(request);
         }
         if let Some(ring) = ring {
             self.log.unpin(ring, asked.position);
@@ -443,7 +429,7 @@ impl Shard {
     pub(super) fn fail_lost_requests(&mut self, turn: &mut Turn<'_>) -> bool {
         let lost: Vec<_> = self.log.take_lost().collect();
         for &(ring, position) in &lost {
-            let Some(&(slot, number)) = self.rings.get(&ring) else { continue };
+            let Some((slot, number)) = self.stream_of(ring) else { continue };
             let Some(session) = self.session(slot) else { continue };
             let request = session.requests.iter().find(|one| one.stream == number && one.position == position);
             if let Some(request) = request.map(|request| request.request) {

@@ -22,6 +22,13 @@ pub enum Input<'a> {
         /// Its name from here on.
         conn: ConnId,
     },
+    /// A connection was accepted that is one too many just now: it is told to come back, and nothing of it is kept.
+    Shed {
+        /// Its name until it is closed.
+        conn: ConnId,
+        /// How long it will take to serve all who were told so: each is given an instant of its own in this time.
+        within: Duration,
+    },
     /// A connection came from another shard, with every byte already read and not yet answered: whole requests, then perhaps a part.
     HandedOver {
         /// Its name on this shard.

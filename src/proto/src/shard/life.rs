@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::connection::{Form, Request};
 use crate::ids::{CallId, ConnId, Position, Principal, SessionId, SlotIndex, StreamNumber};
+use crate::lists;
 use crate::mcp::{self, CallIds, Id};
 use crate::refusal::{Ended, Refusal, Room};
 use crate::session::{Answer, AnswerState, Call, Effect, Session, Stream};
@@ -48,9 +49,9 @@ impl Shard {
         let timer = self.wheel.schedule(turn.now + self.config.limits.call_max_age, Due::Call(slot, call));
         self.counters.calls_begun += 1;
         let Some(session) = self.session_mut(slot) else { return };
-        session.calls.push(Call { call, stream: number, id: id.clone(), token, effect, begun: turn.now, timer });
+        session.begin_call(Call { call, stream: number, id: id.clone(), token, effect, begun: turn.now, timer });
         if let Some(stream) = session.stream_mut(number) {
-            stream.answers.push(Answer { call, id, state: AnswerState::Pending });
+            stream.answers.push(Answer { id, state: AnswerState::Pending(call) });
         }
     }
 
@@ -122,11 +123,7 @@ impl Shard {
         let id = SessionId::mint(&self.config.key, self.config.shard, slot, self.config.boot, nonce);
         let mut ids = CallIds::new(&self.config.limits);
         ids.present_apart(initialize, body);
-        let index = slot.0 as usize;
-        if self.sessions.len() <= index {
-            self.sessions.resize_with(index + 1, || None);
-        }
-        self.sessions[index] = Some(Box::new(Session::new(id, principal, ids, turn.now)));
+        lists::put(&mut self.sessions, slot.0 as usize, Box::new(Session::new(id, principal, ids, turn.now)));
         self.alive += 1;
         self.counters.sessions_begun += 1;
         self.watch_idle(slot, turn);
@@ -145,7 +142,7 @@ impl Shard {
         let session = self.session_mut(slot).ok_or(NotTaken::SessionEnded)?;
         let found = session.call(call).ok_or(NotTaken::CallEnded)?;
         let (number, client_id) = (found.stream, found.id.clone());
-        let waiting = session.stream(number).and_then(|stream| stream.attached.first().copied());
+        let waiting = session.stream(number).and_then(|stream| stream.attached().first().copied());
         let result = match answer {
             Ok(result) => result,
             Err(error) => {
@@ -202,7 +199,7 @@ impl Shard {
             return Ok(());
         }
         let client_id = found.id.clone();
-        let waiting = session.stream(found.stream).and_then(|stream| stream.attached.first().copied());
+        let waiting = session.stream(found.stream).and_then(|stream| stream.attached().first().copied());
         if let Some(conn) = waiting {
             self.detach(conn, turn);
             self.refuse(conn, refusal, None, Some(&client_id));
@@ -256,7 +253,7 @@ impl Shard {
         self.alive -= 1;
         self.counters.sessions_ended[why] += 1;
         for ring in session.take_streams().into_iter().filter_map(|stream| stream.ring) {
-            self.drop_ring(ring);
+            self.log.remove(ring);
         }
         if let Some(timer) = session.timer {
             self.wheel.cancel(timer);
@@ -285,7 +282,7 @@ impl Shard {
             self.finish_request(slot, request, Outcome::Failed, turn);
         }
         let Some(session) = self.session(slot) else { return };
-        let attached: Vec<_> = session.streams().flat_map(|stream| stream.attached.iter().copied()).collect();
+        let attached: Vec<_> = session.streams().flat_map(|stream| stream.attached().iter().copied()).collect();
         for conn in attached {
             self.say_the_rest(conn, turn);
         }
@@ -307,7 +304,7 @@ impl Shard {
             return Ok(());
         };
         for ring in streams.into_iter().filter_map(|stream| stream.ring) {
-            self.drop_ring(ring);
+            self.log.remove(ring);
         }
         turn.out.push(Output::Deliver { session: *id, delivery: Delivery::Rotated });
         Ok(())
@@ -338,7 +335,7 @@ impl Shard {
             .flatten()
             .flat_map(|session| session.streams())
             .filter(|stream| which(stream))
-            .flat_map(|stream| stream.attached.iter().copied())
+            .flat_map(|stream| stream.attached().iter().copied())
             .collect();
         for conn in attached {
             let retry = self.spread_retry(self.config.limits.retry, turn);

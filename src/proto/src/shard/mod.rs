@@ -14,8 +14,10 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
+
+use bytes::Bytes;
 
 use crate::connection::{Connection, Polled, Waiting};
 use crate::eventlog::{EventLog, RingId};
@@ -24,6 +26,7 @@ use crate::ids::StreamNumber;
 use crate::ids::{Boot, CallId, ClientRequestId, ConnId, Incarnation, Key, Principal, SessionId, ShardIndex, SlotIndex};
 use crate::incarnations::Writer;
 use crate::limits::Limits;
+use crate::lists;
 use crate::mcp::Revision;
 use crate::refusal::{Refusal, Room};
 use crate::session::Session;
@@ -105,13 +108,13 @@ pub struct Shard {
     open: u32,
     sessions: Vec<Option<Box<Session>>>,
     alive: u32,
-    /// Which stream a ring belongs to, for the pinned events that the log reports lost.
-    rings: HashMap<RingId, (SlotIndex, StreamNumber)>,
     next_call: u64,
     drain: Option<Drain>,
     wake_at: Option<Instant>,
     /// Connections with something to do in this turn: a queue, so that one connection's progress never nests in another's.
     ready: VecDeque<ConnId>,
+    /// Slices of the run of events that is being queued; empty between two.
+    events: Vec<Bytes>,
     counters: Counters,
     /// The shard as a whole had no room for something in this turn.
     short_of_room: bool,
@@ -160,11 +163,11 @@ impl Shard {
             open: 0,
             sessions: Vec::new(),
             alive: 0,
-            rings: HashMap::new(),
             next_call: 1,
             drain: None,
             wake_at: None,
             ready: VecDeque::new(),
+            events: Vec::new(),
             counters: Counters::default(),
             short_of_room: false,
             overloaded: None,
@@ -201,7 +204,12 @@ impl Shard {
         match input {
             Input::Opened { conn } => {
                 self.counters.connections_opened += 1;
-                self.accept(conn, Connection::new(bytes::Bytes::new(), false, turn.now), turn);
+                self.accept(conn, Connection::new(Bytes::new(), false, turn.now), turn);
+            }
+            Input::Shed { conn, within } => {
+                self.counters.connections_opened += 1;
+                let within = within.as_secs().max(1);
+                self.turn_away(conn, Refusal::TOO_MANY_AT_ONCE, 1 + (turn.random)() % within, turn);
             }
             Input::HandedOver { conn, bytes, placed } => self.accept(conn, Connection::new(bytes, placed, turn.now), turn),
             Input::Received { conn, bytes } => {
@@ -270,21 +278,20 @@ impl Shard {
 
     fn accept(&mut self, conn: ConnId, connection: Connection, turn: &mut Turn<'_>) {
         if self.open >= self.config.limits.connections || self.drain.is_some_and(|drain| drain != Drain::Waiting) {
-            // Nothing is kept of it: the shell writes this and closes.
             let full = self.open >= self.config.limits.connections;
             let refusal = if full { Refusal::TOO_MANY_CONNECTIONS } else { Refusal::SHUTTING_DOWN };
-            self.count_refusal(refusal);
-            turn.out.push(Output::Send { conn, slices: vec![reply::turned_away(refusal)] });
-            turn.out.push(Output::Close { conn, how: Close::Clean });
-            return;
+            return self.turn_away(conn, refusal, reply::RETRY_AFTER, turn);
         }
-        let index = conn.0 as usize;
-        if self.connections.len() <= index {
-            self.connections.resize_with(index + 1, || None);
-        }
-        self.connections[index] = Some(Box::new(connection));
+        lists::put(&mut self.connections, conn.0 as usize, Box::new(connection));
         self.open += 1;
         self.ready.push_back(conn);
+    }
+
+    /// Nothing is kept of it: the shell writes this and closes.
+    fn turn_away(&mut self, conn: ConnId, refusal: Refusal, seconds: u64, turn: &mut Turn<'_>) {
+        self.count_refusal(refusal);
+        turn.out.push(Output::Send { conn, slices: vec![reply::turned_away(refusal, seconds)] });
+        turn.out.push(Output::Close { conn, how: Close::Clean });
     }
 
     /// Moves a connection as far as its bytes allow: writes what can be written, then looks for the next request.
@@ -310,7 +317,7 @@ impl Shard {
             let config = &self.config;
             match connection.poll(&config.limits, |head| reply::judge(config, head, turn.world)) {
                 Polled::Nothing => break,
-                Polled::Continue => connection.queue(bytes::Bytes::from_static(crate::http::CONTINUE)),
+                Polled::Continue => connection.queue(Bytes::from_static(crate::http::CONTINUE)),
                 Polled::Request(request) => self.request(conn, *request, turn),
                 Polled::Refused(refusal) => self.refuse_and_close(conn, refusal),
             }
@@ -453,6 +460,11 @@ impl Shard {
 
     fn session(&self, slot: SlotIndex) -> Option<&Session> {
         self.sessions.get(slot.0 as usize)?.as_deref()
+    }
+
+    /// The session and the stream that a ring belongs to.
+    fn stream_of(&self, ring: RingId) -> Option<(SlotIndex, StreamNumber)> {
+        self.log.owner(ring).map(|(holder, name)| (SlotIndex(holder), StreamNumber(name)))
     }
 
     fn session_mut(&mut self, slot: SlotIndex) -> Option<&mut Session> {

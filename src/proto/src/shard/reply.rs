@@ -21,7 +21,7 @@ const REQUEST_FIELDS: &str =
 /// Answer fields that a browser's script may read.
 const EXPOSED_FIELDS: &str = "Mcp-Session-Id, Rejoin-Verdict, Retry-After, WWW-Authenticate";
 /// What a refusal for lack of room asks for, in seconds.
-const RETRY_AFTER: &str = "1";
+pub(super) const RETRY_AFTER: u64 = 1;
 
 /// Rows 0 to 3 of the GET table, and their like for the other methods: all that needs no body and no session.
 pub(super) fn judge(config: &Config, head: &Head, world: &dyn World) -> Judged {
@@ -112,10 +112,11 @@ fn whole(reply: &Reply, answer: &Whole<'_>) -> Bytes {
     out.into()
 }
 
-/// What a connection is told for which there is no room, before anything of it is read.
-pub(super) fn turned_away(refusal: Refusal) -> Bytes {
+/// What a connection is told for which there is no room, before anything of it is read; `seconds` is its `Retry-After`.
+pub(super) fn turned_away(refusal: Refusal, seconds: u64) -> Bytes {
     let shape = refusal.shape();
-    let fields = [("Retry-After", RETRY_AFTER)];
+    let seconds = seconds.to_string();
+    let fields = [("Retry-After", &*seconds)];
     let body = refusal_body(refusal, None);
     let answer = Whole { status: shape.status, json: true, verdict: Some(shape.code), fields: &fields, body: &body };
     whole(&Reply::default(), &answer)
@@ -211,9 +212,10 @@ impl Shard {
         self.count_refusal(refusal);
         let shape = refusal.shape();
         let mut fields = Vec::new();
+        let seconds = RETRY_AFTER.to_string();
         match refusal {
             Refusal::MethodNotAllowed => fields.push(("Allow", METHODS)),
-            Refusal::Shed(..) => fields.push(("Retry-After", RETRY_AFTER)),
+            Refusal::Shed(..) => fields.push(("Retry-After", &*seconds)),
             Refusal::Unauthorized => fields.push(("WWW-Authenticate", challenge.unwrap_or("Bearer"))),
             _ => {}
         }

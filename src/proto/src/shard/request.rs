@@ -235,9 +235,9 @@ impl Shard {
             return;
         }
         let Some(cursor) = presented else { return };
-        let Some(stream) = self.session_mut(slot).and_then(|session| session.stream_mut(cursor.stream())) else { return };
-        stream.written = stream.written.max(cursor.position());
-        if let Some(ring) = stream.ring {
+        let Some(session) = self.session_mut(slot) else { return };
+        session.brought(cursor.stream(), cursor.position());
+        if let Some(ring) = session.stream(cursor.stream()).and_then(|stream| stream.ring) {
             self.log.acknowledge(ring, cursor.position());
         }
     }
@@ -370,7 +370,7 @@ impl Shard {
     fn post_call(&mut self, conn: ConnId, slot: SlotIndex, calling: Presenting<'_>, body: &[u8], turn: &mut Turn<'_>) {
         let body = self.config.key.body_hash(body);
         let Some(session) = self.session_mut(slot) else { return };
-        let execution = Execution::Alone { stream: session.next_stream(), call: calling.call };
+        let execution = Execution::Alone { stream: session.next_stream() };
         let (id, tools_call) = (&calling.request.id, calling.request.method == "tools/call");
         match session.ids.classify(id, tools_call, body, execution) {
             Presented::Repost { stream, .. } => {
@@ -452,7 +452,7 @@ impl Shard {
         let Presenting { request, call, params, token } = calling;
         let effect = super::life::effect_of(&request);
         let session = self.session_mut(slot)?;
-        let execution = if batch { Execution::Batch { stream } } else { Execution::Alone { stream, call } };
+        let execution = if batch { Execution::Batch { stream } } else { Execution::Alone { stream } };
         let presented = session.ids.present(&request.id, request.method == "tools/call", body, execution);
         let session = session.id;
         self.counters.sessions_marked += u64::from(matches!(presented, Presented::Reused | Presented::Overflowed));

@@ -13,7 +13,7 @@ use crate::http::{CHUNK_END, LAST_CHUNK, Version, chunk_head};
 use crate::ids::{CallId, ConnId, Cursor, Position, SlotIndex, StreamNumber};
 use crate::mcp;
 use crate::resume::{self, Gap, Step};
-use crate::session::{AnswerState, Session, Stream};
+use crate::session::{AnswerState, Attached, Session, Stream};
 use crate::sse::{FieldValue, Frame};
 
 use super::counters::GapReason;
@@ -43,6 +43,20 @@ pub(super) enum Ending {
     /// The session or its incarnation ends, and everything that was said has been said.
     Over,
 }
+
+/// How far a connection was moved along its stream.
+#[derive(Default)]
+struct Gathered {
+    /// Whether events were queued.
+    events: bool,
+    /// What tells how far the standalone stream was written.
+    run: Option<Run>,
+    /// Whether the stream has ended for it.
+    ended: bool,
+}
+
+/// Bytes of events that are copied into one buffer with their chunk's head and end: up to here that costs less than three slices do.
+const SHORT_RUN: usize = 4 << 10;
 
 /// Bytes of a stream, framed as the connection's version needs: one chunk, or as they are.
 pub(super) fn framed(connection: &Connection, bytes: &[u8]) -> Bytes {
@@ -78,7 +92,7 @@ impl Shard {
         session.last_active = turn.now;
         let mut replay_to = position;
         if let Some(stream) = session.stream_mut(number) {
-            stream.attached.push(conn);
+            stream.attach(conn);
             replay_to = stream.last(&self.log);
         }
         if let Some(connection) = self.connection(conn) {
@@ -97,7 +111,7 @@ impl Shard {
         session.attached = session.attached.saturating_sub(1);
         session.last_active = turn.now;
         if let Some(stream) = session.stream_mut(serving.stream) {
-            stream.attached.retain(|attached| *attached != conn);
+            stream.detach(conn);
         }
     }
 
@@ -105,9 +119,9 @@ impl Shard {
     /// connection has brought anywhere, however many have tried.
     pub(super) fn confirm(&mut self, brought: Option<(RingId, Position)>) {
         let Some((ring, last)) = brought else { return };
-        let Some(&(slot, StreamNumber::STANDALONE)) = self.rings.get(&ring) else { return };
-        if let Some(stream) = self.session_mut(slot).and_then(|session| session.stream_mut(StreamNumber::STANDALONE)) {
-            stream.written = stream.written.max(last);
+        let Some((slot, StreamNumber::STANDALONE)) = self.stream_of(ring) else { return };
+        if let Some(session) = self.session_mut(slot) {
+            session.brought(StreamNumber::STANDALONE, last);
         }
     }
 
@@ -179,12 +193,12 @@ impl Shard {
         if connection.sending() || connection.closed() {
             return;
         }
-        let (run, slices, ended) = match &connection.serving {
+        let Gathered { run, ended, .. } = match &connection.serving {
             Some(serving) if serving.form == Form::Sse => self.gather(conn),
-            _ => (None, Vec::new(), false),
+            _ => Gathered::default(),
         };
         let Some(connection) = self.connection(conn) else { return };
-        if let Some(slices) = connection.next_send(run, slices, turn.now) {
+        if let Some(slices) = connection.next_send(run, turn.now) {
             turn.out.push(Output::Send { conn, slices });
         }
         if ended {
@@ -196,17 +210,13 @@ impl Shard {
         }
     }
 
-    /// Moves a connection along its stream by at most one run of events: what is made on the way is queued, the run's slices are
-    /// returned, and whether the stream has ended for it.
-    fn gather(&mut self, conn: ConnId) -> (Option<Run>, Vec<Bytes>, bool) {
-        let mut slices = Vec::new();
-        let mut run = None;
-        let nothing = (None, Vec::new(), false);
-        let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return nothing };
-        let Some(mut serving) = connection.serving.take() else { return nothing };
+    /// Moves a connection along its stream by at most one run of events, and queues them with what is made on the way.
+    fn gather(&mut self, conn: ConnId) -> Gathered {
+        let mut gathered = Gathered::default();
+        let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return gathered };
+        let Some(mut serving) = connection.serving.take() else { return gathered };
         let session = self.sessions.get_mut(serving.slot.0 as usize).and_then(Option::as_deref_mut);
-        let Some(session) = session else { return nothing };
-        let mut ended = false;
+        let Some(session) = session else { return gathered };
         while let Some(stream) = session.stream(serving.stream) {
             match next_step(stream, &self.log, &serving) {
                 Step::Wait => break,
@@ -216,13 +226,13 @@ impl Shard {
                             let mut made = Vec::new();
                             let message = reply::outcome_unknown_message(&answer.id);
                             Frame { event: None, id: None, retry: None, data: Some(&message) }.encode(&mut made);
-                            slices.push(framed(connection, &made));
+                            connection.queue(framed(connection, &made));
                         }
                     }
-                    ended = true;
+                    gathered.ended = true;
                     break;
                 }
-                _ if run.is_some() => break,
+                _ if gathered.events => break,
                 Step::Next(next) if next.stand_in => {
                     let id =
                         Cursor::new(session.incarnation, serving.stream, next.position).encode(&self.config.key, &session.id);
@@ -242,24 +252,26 @@ impl Shard {
                 Step::Next(_) => {
                     let Some(ring) = stream.ring else { break };
                     // Where single events may have to be left out, they are taken one at a time.
-                    let most = if serving.joined && !stream.asked.is_empty() { 1 } else { self.config.limits.send_bytes };
-                    let mut events = Vec::new();
-                    let to = self.log.read(ring, serving.position, most, &mut events);
+                    let most = if serving.joined && stream.has_asked() { 1 } else { self.config.limits.send_bytes };
+                    let to = self.log.read(ring, serving.position, most, &mut self.events);
                     if to == serving.position {
                         break;
                     }
-                    let length = events.iter().map(Bytes::len).sum();
+                    let length = self.events.iter().map(Bytes::len).sum();
                     let replayed = to.min(serving.replay_to);
                     if replayed > serving.position {
                         self.counters.replayed_events += replayed.since(serving.position);
                         let bytes = if replayed == to { length } else { self.log.length(ring, serving.position, replayed) };
                         self.counters.replayed_bytes += bytes as u64;
                     }
-                    let prefix = push_run(connection, &mut slices, events, serving.retry.take());
-                    // One event alone ends where its run does: a live one costs no list.
-                    let cut = serving.stream == StreamNumber::STANDALONE && to.since(serving.position) > 1;
-                    let ends = if cut { self.log.ends(ring, serving.position, to) } else { Vec::new() };
-                    run = Some(Run { ring, prefix, length, after: serving.position, to, ends });
+                    let prefix = queue_run(connection, &mut self.events, length, serving.retry.take());
+                    gathered.events = true;
+                    if serving.stream == StreamNumber::STANDALONE {
+                        // One event alone ends where its run does: a live one costs no list.
+                        let several = to.since(serving.position) > 1;
+                        let ends = if several { self.log.ends(ring, serving.position, to) } else { Vec::new() };
+                        gathered.run = Some(Run { ring, prefix, length, after: serving.position, to, ends });
+                    }
                     (serving.position, serving.announced) = (to, false);
                 }
                 Step::Gap(gap) if canary::bites(Canary::SilentGap) && (2..6).contains(&gap.lost) && gap.earliest.is_some() => {
@@ -272,19 +284,20 @@ impl Shard {
                 }
             }
         }
-        if ended && connection.reply.version == Version::Http11 {
-            slices.push(Bytes::from_static(LAST_CHUNK));
-        }
-        if run.is_none()
-            && let Some(stream) = session.stream(serving.stream)
-            && let Some(ring) = stream.ring.filter(|_| stream.written < serving.position)
+        if !gathered.events
+            && serving.stream == StreamNumber::STANDALONE
+            && session.written < serving.position
+            && let Some(ring) = session.stream(serving.stream).and_then(|stream| stream.ring)
         {
             // A `resync` alone brings the reader forward too.
             let (after, to) = (serving.position, serving.position);
-            run = Some(Run { ring, prefix: 0, length: 0, after, to, ends: Vec::new() });
+            gathered.run = Some(Run { ring, prefix: connection.queued(), length: 0, after, to, ends: Vec::new() });
+        }
+        if gathered.ended && connection.reply.version == Version::Http11 {
+            connection.queue(Bytes::from_static(LAST_CHUNK));
         }
         connection.serving = Some(serving);
-        (run, slices, ended)
+        gathered
     }
 
     /// Ends every older connection of a stream, for the one that is about to be attached.
@@ -292,14 +305,11 @@ impl Shard {
         let limits = &self.config.limits;
         let (retry, most, window) = (limits.retry, limits.retry_max, limits.takeover_window);
         let Some(stream) = self.session_mut(slot).and_then(|session| session.stream_mut(number)) else { return };
-        let older = stream.attached.clone();
+        let older = Attached::from(stream.attached());
         if older.is_empty() {
             return;
         }
-        let again = stream.taken_over.is_some_and(|last| turn.now.since(last) < window);
-        stream.takeovers = if again { (stream.takeovers + 1).min(16) } else { 0 };
-        stream.taken_over = Some(turn.now);
-        let retry = retry.saturating_mul(1 << stream.takeovers).min(most.max(retry));
+        let retry = retry.saturating_mul(1 << stream.count_takeover(turn.now, window)).min(most.max(retry));
         self.counters.takeovers += 1;
         for conn in older {
             let retry = self.spread_retry(retry, turn);
@@ -323,7 +333,7 @@ impl Shard {
         let Some(stream) = session.stream(number).filter(|stream| can_come_back && !stream.json_only) else { return Ok(()) };
         let limits = &self.config.limits;
         let retry = retry.map_or(limits.retry, |retry| retry.min(limits.retry_max.max(limits.retry)));
-        for conn in stream.attached.clone() {
+        for conn in Attached::from(stream.attached()) {
             let retry = self.spread_retry(retry, turn);
             self.end_serving(conn, Ending::HungUp(retry), turn);
         }
@@ -380,15 +390,11 @@ impl Shard {
             return self.settle_answer(conn, turn);
         }
         loop {
-            let (run, slices, ended) = self.gather(conn);
-            let Some(connection) = self.connection(conn) else { return };
-            for slice in slices {
-                connection.queue(slice);
-            }
-            if ended {
+            let gathered = self.gather(conn);
+            if gathered.ended {
                 break self.detach(conn, turn);
             }
-            if run.is_none_or(|run| run.length == 0) {
+            if !gathered.events {
                 return self.end_serving(conn, Ending::Over, turn);
             }
         }
@@ -415,27 +421,25 @@ fn next_step(stream: &Stream, log: &EventLog, serving: &Serving) -> Step {
     Step::Gap(gap)
 }
 
-/// Adds a run of events to a send as one chunk; returns how many bytes come before its first frame.
-fn push_run(connection: &Connection, slices: &mut Vec<Bytes>, events: Vec<Bytes>, retry: Option<Duration>) -> usize {
-    let mut before = Vec::new();
-    if let Some(retry) = retry {
-        // The field joins the block of the frame that follows.
-        before.extend_from_slice(format!("retry: {}\n", retry.as_millis()).as_bytes());
+/// Queues a run of events as one chunk; returns how many queued bytes come before its first frame.
+fn queue_run(connection: &mut Connection, events: &mut Vec<Bytes>, length: usize, retry: Option<Duration>) -> usize {
+    // The field joins the block of the frame that follows.
+    let retry = retry.map(|retry| format!("retry: {}\n", retry.as_millis())).unwrap_or_default();
+    let head = (connection.reply.version == Version::Http11).then(|| chunk_head(retry.len() + length));
+    let (head, end): (&[u8], _) = head.as_ref().map_or((b"", b"" as &[u8]), |head| (head, CHUNK_END));
+    let prefix = connection.queued() + head.len() + retry.len();
+    if length > SHORT_RUN {
+        connection.queue([head, retry.as_bytes()].concat().into());
+        events.drain(..).for_each(|event| connection.queue(event));
+        connection.queue(Bytes::from_static(end));
+        return prefix;
     }
-    let length = before.len() + events.iter().map(Bytes::len).sum::<usize>();
-    if connection.reply.version == Version::Http11 {
-        let mut head = chunk_head(length).to_vec();
-        head.append(&mut before);
-        before = head;
-    }
-    let prefix = before.len();
-    if !before.is_empty() {
-        slices.push(before.into());
-    }
-    slices.extend(events);
-    if connection.reply.version == Version::Http11 {
-        slices.push(Bytes::from_static(CHUNK_END));
-    }
+    let mut whole = Vec::with_capacity(head.len() + retry.len() + length + end.len());
+    whole.extend_from_slice(head);
+    whole.extend_from_slice(retry.as_bytes());
+    events.drain(..).for_each(|event| whole.extend_from_slice(&event));
+    whole.extend_from_slice(end);
+    connection.queue(whole.into());
     prefix
 }
 

@@ -105,10 +105,18 @@ impl Bench {
     }
 
     fn open(&mut self) -> ConnId {
+        self.accepted(|conn| Input::Opened { conn })
+    }
+
+    fn shed(&mut self, within: std::time::Duration) -> ConnId {
+        self.accepted(|conn| Input::Shed { conn, within })
+    }
+
+    fn accepted(&mut self, input: impl FnOnce(ConnId) -> Input<'static>) -> ConnId {
         let conn = ConnId(self.received.len() as u32);
         self.received.push(Vec::new());
         self.closed.push(None);
-        self.input(Input::Opened { conn });
+        self.input(input(conn));
         conn
     }
 

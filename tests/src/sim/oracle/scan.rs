@@ -69,6 +69,14 @@ impl Oracle {
         Ok(())
     }
 
+    /// The session and the stream of a call whose connections were let go in this step.
+    pub(crate) fn hung_up(&mut self, id: &SessionId, call: u64, step: u64) -> Option<(usize, u32)> {
+        let index = self.find(id)?;
+        let stream = self.sessions[index].flights.get(&call)?.stream;
+        let line = self.sessions[index].present().lines.get(stream as usize)?;
+        (line.hung_up == Some(step)).then_some((index, stream))
+    }
+
     /// A connection is on a session's stream. Not `certain`: a stream that ends with its connection may be over before that.
     pub(crate) fn attach(&mut self, session: usize, certain: bool, now: u64) {
         let session = &mut self.sessions[session];

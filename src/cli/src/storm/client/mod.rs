@@ -2,28 +2,27 @@
 //!
 //! Never judges what comes back: that is its oracle's.
 
-mod come_back;
-mod exchange;
+mod calls;
+mod drive;
+mod ears;
 mod forge;
 
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use rejoin_proto::client::{CallId, CallOptions, Client as Machine, ConnId, Input, Loss, Output, State};
 use serde_json::{Map, Value, json};
 
 use super::measure::{ErrorKind, Metric, Pace, Timing};
 use super::net::{Conn, until};
-use super::script::{Call, Tool};
-use super::target::Of;
+use super::script::{Call, Forgery, Tool};
 use super::thread::Thread;
 use super::timeline::{self, Schedule, Trouble, What};
-use super::truth::{Expected, Fate, Oracle, Outcome, Sent};
-use exchange::{Ended, Purpose};
+use super::truth::Fate;
+use drive::{Heard, Until};
+use ears::Ears;
 
-/// The revision that a session asks for.
-const REVISION: &str = "2025-11-25";
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long anything that is no call may take to be answered.
@@ -32,8 +31,8 @@ const ANSWER: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_secs(1);
 /// The longest wait that back-off makes of it. Reason: a storm that waits for minutes measures nothing.
 const RETRY_MAX: Duration = Duration::from_secs(5);
-/// Ids of a call that are kept to be shown as stale cursors.
-const PAST: usize = 8;
+/// Calls that one session can number. Reason: a JSON number is exact up to 2⁵³, and so many sessions as a storm may have are 2²⁰.
+const NUMBERS: u64 = 1 << 32;
 
 /// A session.
 pub(super) struct Client {
@@ -44,41 +43,36 @@ pub(super) struct Client {
     schedule: Schedule,
     /// The next of its troubles.
     next: usize,
-    conn: Option<Conn>,
+    /// Decides what is sent.
+    machine: Machine,
+    /// What it asked for, and is not yet done.
+    out: Vec<Output>,
+    /// When it wishes to be told of the time.
+    wake: Option<Instant>,
+    /// Hears what comes.
+    ears: Ears,
+    /// Its connections: one, but for the moment in which it answers a request of the server beside a stream.
+    conns: Vec<(ConnId, Conn)>,
     /// A connection that was silently cut: the server still has it.
     parked: Option<Conn>,
-    /// The server's name for it, while it lives.
-    session: Option<Box<str>>,
-    revision: Box<str>,
-    oracle: Oracle,
+    /// Whether the server knows the session, as far as we know.
+    alive: bool,
+    /// The bound of requests was reached.
+    stopped: bool,
+    /// How the call's stream was last lost.
+    lost: Option<Loss>,
     /// The server's last `retry`.
     retry: Option<Duration>,
-    /// Failures in a row, which its waits grow with.
-    failures: u32,
     /// It may not come back before.
     gate: Option<Instant>,
+    /// The cursor that it is to show before its own.
+    forgery: Option<Forgery>,
     /// It reads so many bytes a second, until then.
     slow: Option<(usize, Instant)>,
     /// It is to be quiet until then.
     lapse: Option<Instant>,
     /// Calls so far.
     calls: u32,
-    /// The last id of the call's stream.
-    cursor: Option<Box<str>>,
-    /// Ids before it, the newest last.
-    past: VecDeque<Box<str>>,
-    /// When the call's tick 0 would have come, judged by the earliest tick yet.
-    anchor: Option<Instant>,
-    /// When the present stream was attached.
-    attached: Instant,
-    /// When the call's stream last said something.
-    heard: Instant,
-    /// Requests to come back in a row that were not answered at all.
-    unheard: u32,
-    /// Whether the present stream was come back to.
-    resumed: bool,
-    /// Whether the call was refused, or never sent: it did not run.
-    refused: bool,
     /// Whether the script makes it a slow reader at some time: its sockets take in little.
     slow_reader: bool,
 }
@@ -96,33 +90,28 @@ enum Over {
 impl Client {
     pub(super) fn new(thread: Rc<Thread>, index: u32, schedule: Schedule) -> Self {
         let rng = Rng::with_seed(thread.storm.seed ^ u64::from(index).wrapping_mul(0xa076_1d64_78bd_642f));
-        let attached = thread.storm.origin;
         let slow_reader = schedule.troubles.iter().any(|trouble| matches!(trouble.what, What::Slow { .. }));
         Self {
+            machine: Machine::new(thread.storm.target.config.clone()),
+            ears: Ears::new(Rc::clone(&thread)),
             thread,
             index,
             rng,
             schedule,
             next: 0,
-            conn: None,
+            out: Vec::new(),
+            wake: None,
+            conns: Vec::new(),
             parked: None,
-            session: None,
-            revision: REVISION.into(),
-            oracle: Oracle::default(),
+            alive: false,
+            stopped: false,
+            lost: None,
             retry: None,
-            failures: 0,
             gate: None,
+            forgery: None,
             slow: None,
             lapse: None,
             calls: 0,
-            cursor: None,
-            past: VecDeque::new(),
-            anchor: None,
-            attached,
-            heard: attached,
-            unheard: 0,
-            resumed: false,
-            refused: false,
             slow_reader,
         }
     }
@@ -150,7 +139,8 @@ impl Client {
             }
         }
         self.end().await;
-        self.thread.tell(self.oracle.take_found());
+        self.ears.oracle.end_call();
+        self.thread.tell(self.ears.oracle.take_found());
         self.thread.left.set(self.thread.left.get() - 1);
     }
 
@@ -158,64 +148,50 @@ impl Client {
         !self.thread.storm.bounded.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Initializes and confirms.
+    /// Begins a session; whether it has begun.
     async fn begin(&mut self) -> bool {
-        self.session = None;
+        self.hang_up().await;
+        self.session_over();
+        self.machine = Machine::numbering_from(self.thread.storm.target.config.clone(), self.number(1));
+        self.wake = None;
         let began = Instant::now();
-        let params = json!({
-            "protocolVersion": REVISION, "capabilities": {}, "clientInfo": { "name": "rejoin-storm", "version": env!("CARGO_PKG_VERSION") },
-        });
-        let body = json!({ "jsonrpc": "2.0", "id": "initialize", "method": "initialize", "params": params }).to_string();
-        let request = self.thread.storm.target.post(Of::default(), &body);
-        let (ended, answer) = self.exchange(&request, Purpose::Plain, began).await;
-        let Some(head) = answer.head.filter(|head| head.status == 200 && !matches!(ended, Ended::Cut | Ended::Over)) else {
-            return false;
-        };
-        let message: Value = serde_json::from_slice(&answer.message).unwrap_or_default();
-        let Some(revision) = message["result"]["protocolVersion"].as_str() else {
-            let bad = if message.get("error").is_some() { ErrorKind::CallFailed } else { ErrorKind::BadAnswer };
-            self.thread.record(|recorder| recorder.error(Instant::now(), bad));
-            return false;
-        };
-        self.revision = revision.into();
-        self.session = head.session;
-        self.oracle.session();
-        let now = Instant::now();
-        self.thread.record(|recorder| {
-            recorder.latency(Metric::Initialize, Timing::unscheduled(began, now), Pace::Unpaced);
-            recorder.session_opened(now);
-        });
-        let body = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
-        let request = self.thread.storm.target.post(self.of(None), body);
-        let (_, answer) = self.exchange(&request, Purpose::Plain, Instant::now()).await;
-        let confirmed = answer.head.is_some_and(|head| (200..300).contains(&head.status));
-        if confirmed {
-            self.failures = 0;
-        } else {
-            self.session_over();
+        self.ears.wished = began;
+        self.give(Input::Start).await;
+        if self.listen(Until::Begun).await == Heard::Late {
+            self.thread.record(|recorder| recorder.error(Instant::now(), ErrorKind::Timeout));
         }
-        confirmed
+        if self.machine.state() != State::Ready {
+            return false;
+        }
+        (self.alive, self.ears.failures) = (true, 0);
+        self.ears.oracle.session();
+        let answered = self.ears.initialized;
+        self.thread.record(|recorder| {
+            recorder.latency(Metric::Initialize, Timing::unscheduled(began, answered), Pace::Unpaced);
+            recorder.session_opened(Instant::now());
+        });
+        true
     }
 
-    /// The place of a request of this session.
-    fn of<'a>(&'a self, cursor: Option<&'a str>) -> Of<'a> {
-        Of { session: self.session.as_deref(), revision: Some(&self.revision), cursor }
+    /// The number of the call that is so many behind the last one. No other call of the run has it.
+    fn number(&self, ahead: u32) -> CallId {
+        CallId((u64::from(self.index) + 1) * NUMBERS + u64::from(self.calls + ahead))
     }
 
-    /// Sends one call, and sees it through.
+    /// Makes one call, and sees it through.
     async fn call(&mut self) -> Over {
+        self.catch_up().await;
         let began = Instant::now();
         let storm = Rc::clone(&self.thread);
         let call = timeline::call_at(&storm.storm.script, began.saturating_duration_since(storm.storm.origin));
         self.calls += 1;
-        let (sent, body) = self.request(call);
-        self.oracle.call(self.thread.ms(began), sent);
-        (self.cursor, self.anchor, self.heard) = (None, None, began);
-        self.past.clear();
-        let request = self.thread.storm.target.post(self.of(None), &body);
+        let (name, params) = self.request(call);
+        self.ears.call(began, self.number(0), &name, call);
         self.thread.record(|recorder| recorder.call(began));
-        let over = self.see_through(&request, call).await;
-        let fate = self.oracle.fate().map_or(Fate::Open, |(_, fate)| fate);
+        let options = CallOptions::default();
+        self.give(Input::Call { method: "tools/call", params: Some(params.as_bytes()), options }).await;
+        let over = self.see_through(call).await;
+        let fate = self.ears.oracle.fate().map_or(Fate::Open, |(_, fate)| fate);
         let now = Instant::now();
         match fate {
             Fate::Answered => {
@@ -225,35 +201,34 @@ impl Client {
                     .record(|recorder| recorder.latency(Metric::Call, Timing::unscheduled(began, now), Pace::Closed { every }));
             }
             Fate::Failed => self.thread.record(|recorder| recorder.error(now, ErrorKind::CallFailed)),
-            Fate::Open if self.refused => {}
+            Fate::Open if self.ears.refused => {}
             Fate::Open | Fate::Unknown => self.thread.count(|tally| tally.unknown += 1),
         }
-        self.thread.tell(self.oracle.take_found());
+        self.thread.tell(self.ears.oracle.take_found());
         over
     }
 
-    /// The names of a new call, and its body.
-    fn request(&self, call: &Call) -> (Sent, String) {
+    /// The name of a new call, and its params.
+    fn request(&self, call: &Call) -> (String, String) {
         let name = format!("{}-{}-{}", self.thread.storm.nonce, self.index, self.calls);
-        let (tool, arguments, expected) = match &call.tool {
+        let (tool, arguments) = match &call.tool {
             Tool::Ticker(ticker) => {
                 let mut arguments = Map::new();
                 arguments.insert("count".into(), ticker.ticks.into());
                 arguments.insert("interval_ms".into(), u64::try_from(ticker.interval.as_millis()).unwrap_or(u64::MAX).into());
                 arguments.insert("payload_bytes".into(), ticker.payload.into());
                 arguments.insert("key".into(), name.clone().into());
-                ("ticker", arguments, Expected::Ticks { count: ticker.ticks, key: name.as_str().into() })
+                ("ticker", Value::Object(arguments))
             }
-            Tool::Other { name, arguments } => (name.as_str(), arguments.clone(), Expected::Anything),
+            Tool::Other { name, arguments } => (name.as_str(), arguments.clone().into()),
         };
-        let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": name } });
-        let body = json!({ "jsonrpc": "2.0", "id": name, "method": "tools/call", "params": params }).to_string();
-        (Sent { id: name.as_str().into(), token: name.as_str().into(), expected }, body)
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": name } }).to_string();
+        (name, params)
     }
 
     /// The wait between two calls; says whether the session lives.
     async fn pause(&mut self) -> bool {
-        let pause = if self.refused {
+        let pause = if self.ears.refused {
             self.back_off()
         } else {
             let since = Instant::now().saturating_duration_since(self.thread.storm.origin);
@@ -261,7 +236,7 @@ impl Client {
         };
         self.rest(Instant::now() + pause).await;
         while let Some(until) = self.lapse.take() {
-            self.close();
+            self.hang_up().await;
             let wished = self.rest(until).await;
             if !self.look_again(wished).await {
                 return false;
@@ -276,7 +251,7 @@ impl Client {
             at = self.gate.take().map_or(at, |gate| gate.max(at));
             until(self.trouble_at().map_or(at, |trouble| trouble.min(at))).await;
             if let Some(trouble) = self.due() {
-                self.suffer(trouble);
+                self.suffer(trouble).await;
             } else if Instant::now() >= at {
                 return at;
             }
@@ -298,8 +273,8 @@ impl Client {
         Some(trouble)
     }
 
-    /// Lets a trouble happen; says whether it cut the connection.
-    fn suffer(&mut self, trouble: Trouble) -> bool {
+    /// Lets a trouble happen; says whether it cut a connection.
+    async fn suffer(&mut self, trouble: Trouble) -> bool {
         match trouble.what {
             What::Slow { rate, until } => {
                 self.slow = Some((rate, self.thread.storm.at(until)));
@@ -313,19 +288,7 @@ impl Client {
                 if let Some(back) = back {
                     self.gate = Some(self.thread.storm.at(back));
                 }
-                let Some(conn) = self.conn.take() else { return false };
-                let now = Instant::now();
-                self.oracle.note(self.thread.ms(now), '*', format_args!("the script cuts the connection: {how:?}"));
-                self.unpark();
-                self.parked = conn.cut(how);
-                self.thread.count(|tally| tally.cuts += 1);
-                self.thread.record(|recorder| {
-                    recorder.cut(now);
-                    if self.parked.is_none() {
-                        recorder.disconnected(now);
-                    }
-                });
-                true
+                self.cut(how).await
             }
         }
     }
@@ -338,43 +301,31 @@ impl Client {
         }
     }
 
-    /// Closes the connection, if there is one.
-    fn close(&mut self) {
-        if self.conn.take().is_some() {
-            self.thread.record(|recorder| recorder.disconnected(Instant::now()));
-        }
-    }
-
     /// The wait before the next attempt, which grows with each failure in a row.
     fn back_off(&mut self) -> Duration {
         let first = self.retry.unwrap_or(RETRY);
-        let grown = first.saturating_mul(1 << self.failures.min(6)).min(RETRY_MAX.max(first));
-        self.failures += 1;
+        let grown = first.saturating_mul(1 << self.ears.failures.min(6)).min(RETRY_MAX.max(first));
+        self.ears.failures += 1;
         grown.mul_f64(0.8 + 0.4 * self.rng.f64())
     }
 
     /// The session is over, as far as we know.
     fn session_over(&mut self) {
-        if self.session.take().is_some() {
+        if std::mem::take(&mut self.alive) {
             self.thread.record(|recorder| recorder.session_ended(Instant::now()));
         }
     }
 
     /// Says good-bye, so that the server need not keep what nobody comes back for.
     async fn end(&mut self) {
-        if self.session.is_some() {
-            let request = self.thread.storm.target.delete(self.of(None));
-            self.next = self.schedule.troubles.len();
-            self.exchange(&request, Purpose::Plain, Instant::now()).await;
+        self.next = self.schedule.troubles.len();
+        if self.alive {
+            self.give(Input::End).await;
+            self.listen(Until::Ended).await;
             self.session_over();
         }
         self.unpark();
-        self.close();
-    }
-
-    /// A violation that the oracle cannot see by itself.
-    fn tell(&mut self, outcome: Outcome, text: String) {
-        self.oracle.tell(outcome, text);
+        self.hang_up().await;
     }
 }
 

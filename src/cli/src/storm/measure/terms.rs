@@ -121,6 +121,8 @@ pub(crate) enum ErrorKind {
     ClosedEarly,
     /// No answer within the time for one.
     Timeout,
+    /// A stream that stayed open though its call was answered: nothing more can come on it.
+    LeftOpen,
     /// An answer that is not HTTP, SSE or JSON-RPC.
     BadAnswer,
     /// A JSON-RPC error where a result was due.
@@ -132,7 +134,7 @@ pub(crate) enum ErrorKind {
 impl ErrorKind {
     /// All of them.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::ConnectRefused,
         Self::ConnectTimeout,
         Self::ConnectFailed,
@@ -140,6 +142,7 @@ impl ErrorKind {
         Self::Reset,
         Self::ClosedEarly,
         Self::Timeout,
+        Self::LeftOpen,
         Self::BadAnswer,
         Self::CallFailed,
         Self::Io,
@@ -155,6 +158,7 @@ impl ErrorKind {
             Self::Reset => "reset",
             Self::ClosedEarly => "closed_early",
             Self::Timeout => "timeout",
+            Self::LeftOpen => "left_open",
             Self::BadAnswer => "bad_answer",
             Self::CallFailed => "call_failed",
             Self::Io => "io",

@@ -9,7 +9,7 @@ use super::*;
 use crate::storm::measure::Violation;
 use crate::storm::results::tests::results;
 
-/// A run of a minute that a version of format 1 wrote: what was written once must stay readable.
+/// A run of `forgery` that a version of format 1 wrote: what was written once must stay readable.
 const SAMPLE: &str = include_str!("sample.json");
 
 fn sample() -> Results {
@@ -159,7 +159,7 @@ fn a_run_read_again_leaves_all_that_was_asked_for() {
     assert!(fs::read_to_string(&page).expect("written").starts_with("<!DOCTYPE html>"));
     let resume = fs::read_to_string(Path::new(&hgrm).join("time_to_resume.hgrm")).expect("written");
     assert!(resume.contains("1/(1-Percentile)"));
-    assert!(Path::new(&hgrm).join("call.as-measured.hgrm").exists());
+    assert!(Path::new(&hgrm).join("connect.as-measured.hgrm").exists());
 }
 
 #[test]

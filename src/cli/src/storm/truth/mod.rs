@@ -106,6 +106,8 @@ struct CallTruth {
     fate: Fate,
     /// Outcomes told already: one mistake has many consequences.
     told: Vec<Outcome>,
+    /// Why the client reads no further, where it does not.
+    refused: Option<String>,
 }
 
 /// A message as the oracle remembers it.
@@ -184,9 +186,10 @@ impl Oracle {
         };
     }
 
-    /// Whether an id is of the newest message that the call's stream has brought.
-    pub(crate) fn is_newest(&self, id: &str) -> bool {
-        self.call.as_ref().is_some_and(|call| call.places.get(&digest(id)) == Some(&call.received.len()))
+    /// Whether an id came in this session, as far as it remembers.
+    pub(crate) fn has_had(&self, id: &str) -> bool {
+        let id = digest(id);
+        self.old.contains_key(&id) || self.call.as_ref().is_some_and(|call| call.places.contains_key(&id))
     }
 
     /// An item came on the call's stream.
@@ -228,18 +231,33 @@ impl Oracle {
         self.found.push(Violation { outcome, text, transcript: self.transcript.to_string() });
     }
 
+    /// The client refused to go on. Where nothing else is wrong with the call by its end, that is told: one of the two is mistaken.
+    pub(crate) fn client_refused(&mut self, why: String) {
+        match &mut self.call {
+            Some(call) => call.refused = Some(why),
+            None => self.tell(Outcome::ContinuityViolated, why),
+        }
+    }
+
     /// What was found since it was last asked.
     pub(crate) fn take_found(&mut self) -> Vec<Violation> {
         std::mem::take(&mut self.found)
     }
 
-    /// The call is over, and its ids are remembered.
-    fn end_call(&mut self) {
+    /// The call is over: nothing more of it comes, and its ids are remembered.
+    pub(crate) fn end_call(&mut self) {
         let Some(call) = self.call.take() else { return };
         if let Some(text) = gap(&call.missing)
             && !call.told.contains(&Outcome::SilentGap)
         {
             self.tell(Outcome::SilentGap, text);
+        } else if let Some(why) = &call.refused
+            && call.told.is_empty()
+        {
+            self.tell(
+                Outcome::ContinuityViolated,
+                format!("the client reads no further, and nothing else is found wrong: {why}"),
+            );
         }
         for id in call.received.iter().filter_map(|message| message.id) {
             if self.old_ids.len() == OLD_IDS
@@ -266,6 +284,7 @@ impl CallTruth {
             resync: None,
             fate: Fate::Open,
             told: Vec::new(),
+            refused: None,
         }
     }
 

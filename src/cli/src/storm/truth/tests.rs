@@ -65,6 +65,19 @@ fn outcomes(oracle: &mut Oracle) -> Vec<Outcome> {
 }
 
 #[test]
+fn the_ids_that_a_session_has_had_are_its_own_beyond_the_call() {
+    let mut oracle = Oracle::default();
+    let sent = |id: &str| Sent { id: id.into(), token: id.into(), expected: Expected::Anything };
+    oracle.call(0, sent("a"));
+    oracle.item(1, Item { event: "message", id: Some("event-1"), data: Some(r#"{"jsonrpc":"2.0","id":"a","result":{}}"#) });
+    assert!(oracle.has_had("event-1") && !oracle.has_had("event-2"));
+    oracle.call(2, sent("b"));
+    assert!(oracle.has_had("event-1"), "a call later");
+    oracle.session();
+    assert!(!oracle.has_had("event-1"), "another session's");
+}
+
+#[test]
 fn a_whole_call_is_no_violation() {
     let mut oracle = oracle();
     open(&mut oracle, "0");
@@ -336,4 +349,30 @@ fn a_violation_shows_the_stream_up_to_it_and_one_mistake_is_told_once() {
         "{}",
         found[0].transcript
     );
+}
+
+#[test]
+fn a_refusal_of_the_client_is_told_where_nothing_else_is_wrong() {
+    let mut found = oracle();
+    ticks(&mut found, [1, 2]);
+    found.client_refused("event 5 after 3".to_owned());
+    assert_eq!(outcomes(&mut found), [], "what is wrong may still show");
+    found.end_call();
+    let violations = found.take_found();
+    assert_eq!(violations.iter().map(|violation| violation.outcome).collect::<Vec<_>>(), [Outcome::ContinuityViolated]);
+    assert!(violations[0].text.contains("event 5 after 3") && violations[0].transcript.contains("< id: 2"), "{violations:?}");
+
+    let mut agree = oracle();
+    ticks(&mut agree, [1, 2, 4]);
+    agree.client_refused("event 4 after 2".to_owned());
+    call(&mut agree, 2);
+    assert_eq!(outcomes(&mut agree), [Outcome::SilentGap]);
+}
+
+#[test]
+fn what_is_missing_when_nothing_more_comes_is_told() {
+    let mut oracle = oracle();
+    ticks(&mut oracle, [1, 3]);
+    oracle.end_call();
+    assert_eq!(outcomes(&mut oracle), [Outcome::SilentGap]);
 }

@@ -33,6 +33,8 @@ pub(crate) enum Outcome {
     Unanswered,
     /// A cursor that the session never had was taken.
     BadCursorTaken,
+    /// The client refused an event, and the oracle finds nothing wrong.
+    ContinuityViolated,
 }
 
 impl Outcome {
@@ -50,6 +52,7 @@ impl Outcome {
             Self::Hang => "hang",
             Self::Unanswered => "unanswered",
             Self::BadCursorTaken => "bad_cursor_taken",
+            Self::ContinuityViolated => "continuity_violated",
         }
     }
 }

@@ -3,6 +3,7 @@
 mod broken;
 mod kernel;
 mod scripted;
+mod steered;
 
 use std::sync::Arc;
 

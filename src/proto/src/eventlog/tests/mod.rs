@@ -23,7 +23,7 @@ fn read_all(log: &EventLog, ring: RingId, after: Position) -> (Vec<u8>, Position
 }
 
 fn open(log: &mut EventLog) -> RingId {
-    log.open(0, Position::START).expect("room")
+    log.open(0, 0, Position::START).expect("room")
 }
 
 #[test]
@@ -102,8 +102,8 @@ fn an_event_that_was_pinned_goes_at_its_age_as_an_ordinary_one() {
 fn when_pinned_events_fill_their_share_the_oldest_of_the_largest_holder_goes() {
     let limits = Limits { log_bytes: 64 << 10, pinned_percent: 25, ..Limits::default() };
     let mut log = EventLog::new(&limits);
-    let modest = log.open(1, Position::START).expect("room");
-    let greedy = log.open(2, Position::START).expect("room");
+    let modest = log.open(1, 0, Position::START).expect("room");
+    let greedy = log.open(2, 0, Position::START).expect("room");
     put(&mut log, modest, Kind::Pinned, &"m".repeat(100));
     let mut lost = Vec::new();
     for _ in 0..200 {
@@ -301,7 +301,7 @@ fn a_removed_ring_leaves_nothing_and_its_name_names_nothing() {
 fn many_small_results_cost_at_most_twice_their_bytes() {
     let mut log = log(64 << 20);
     for number in 0..10_000 {
-        let ring = log.open(number / 20, Position::START).expect("room");
+        let ring = log.open(number / 20, number, Position::START).expect("room");
         log.append(ring, Kind::Pinned, ORIGIN, 300, |out| out.resize(out.len() + 300, b'x')).expect("room");
         log.finish(ring);
     }
@@ -327,10 +327,10 @@ fn what_indexes_take_at_an_acknowledgement_stays_within_the_budget() {
 
 #[test]
 fn losing_pinned_events_that_readers_hold_stays_within_the_budget() {
-    let limits = Limits { log_bytes: 16 << 10, pinned_percent: 100, ..Limits::default() };
+    let limits = Limits { log_bytes: 128 << 10, pinned_percent: 100, ..Limits::default() };
     let mut log = EventLog::new(&limits);
     let ring = open(&mut log);
-    while log.append(ring, Kind::Pinned, ORIGIN, 20, |out| out.resize(out.len() + 20, b'x')).is_ok() {
+    while log.append(ring, Kind::Pinned, ORIGIN, 600, |out| out.resize(out.len() + 600, b'x')).is_ok() {
         if log.take_lost().count() > 0 {
             break;
         }
@@ -341,7 +341,20 @@ fn losing_pinned_events_that_readers_hold_stays_within_the_budget() {
     log.expire(Instant::from_millis(u64::MAX));
     log.audit();
     assert_eq!(log.take_lost().count(), slices.len());
-    assert!(log.lingering() >= slices.len() * 20);
+    assert!(log.lingering() >= slices.len() * 600);
+}
+
+#[test]
+fn a_short_pinned_frame_is_copied_and_never_lingers() {
+    for (length, lingers) in [(ordinary::COPIED_MAX, false), (ordinary::COPIED_MAX + 1, true)] {
+        let mut log = log(64 << 10);
+        let ring = open(&mut log);
+        log.append(ring, Kind::Pinned, ORIGIN, length, |out| out.resize(out.len() + length, b'x')).expect("room");
+        let mut slices = Vec::new();
+        log.read(ring, Position::START, 1, &mut slices);
+        log.remove(ring);
+        assert_eq!((slices[0].len(), log.lingering() > 0), (length, lingers));
+    }
 }
 
 #[test]

@@ -210,7 +210,7 @@ impl Model {
     }
 
     fn open(&mut self, holder: u32, from: u64) {
-        if let Ok(id) = self.log.open(holder, Position::new(from)) {
+        if let Ok(id) = self.log.open(holder, 0, Position::new(from)) {
             assert!(self.names.insert(id), "{id:?} names two rings");
             self.streams.push(Stream { id, from, events: Vec::new(), finished: false, removed: false, emptied: false });
         }

@@ -10,7 +10,7 @@ fn calls() -> CallIds {
 }
 
 fn alone(number: u32) -> Execution {
-    Execution::Alone { stream: StreamNumber(number), call: CallId(number.into()) }
+    Execution::Alone { stream: StreamNumber(number) }
 }
 
 fn batch(stream: u32) -> Execution {
@@ -18,7 +18,7 @@ fn batch(stream: u32) -> Execution {
 }
 
 fn joins(number: u32) -> Presented {
-    Presented::Repost { stream: StreamNumber(number), call: CallId(number.into()) }
+    Presented::Repost { stream: StreamNumber(number) }
 }
 
 const ONE: Id = Id::Integer(1);
@@ -147,13 +147,13 @@ fn ids_past_the_bound_mark_the_session() {
 
 #[test]
 fn a_session_of_four_calls_stays_small() {
-    assert_eq!((size_of::<CallIds>(), size_of::<Record>()), (96, 56));
+    assert_eq!((size_of::<CallIds>(), size_of::<Record>()), (96, 48));
     let mut calls = calls();
     for id in 0..4 {
         calls.present(&Id::Integer(id), TOOL, 7, alone(1));
     }
     let memory = calls.memory.as_ref().expect("not marked");
-    assert_eq!(memory.records.capacity() * size_of::<Record>(), 224, "all the heap there is");
+    assert_eq!(memory.records.capacity() * size_of::<Record>(), 4 * 48, "all the heap there is");
     assert_eq!(calls.present(&ONE, TOOL, 8, alone(1)), Presented::Reused);
     assert!(calls.memory.is_none(), "a marked session keeps nothing");
 }
@@ -225,8 +225,8 @@ impl Oracle {
         let presented = match (kept, *first) {
             (true, _) if *first_body != body || same_batch => Presented::Reused,
             _ if !tools_call => Presented::Again,
-            (true, Some(Execution::Alone { stream, call })) if matches!(execution, Execution::Alone { .. }) => {
-                Presented::Repost { stream, call }
+            (true, Some(Execution::Alone { stream })) if matches!(execution, Execution::Alone { .. }) => {
+                Presented::Repost { stream }
             }
             _ => Presented::RecordGone,
         };

@@ -215,6 +215,27 @@ fn a_connection_too_many_is_counted_and_not_kept() {
 }
 
 #[test]
+fn those_who_are_too_many_at_once_are_told_instants_of_their_own() {
+    let mut bench = Bench::new(|_| {});
+    let told: std::collections::BTreeSet<u64> = (0..200)
+        .map(|_| {
+            let conn = bench.shed(Duration::from_secs(5));
+            let answer = bench.got(conn);
+            assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nRejoin-Verdict: shed\r\n"), "{answer}");
+            assert_eq!(bench.closed[conn.0 as usize], Some(Close::Clean));
+            let after = answer.split("Retry-After: ").nth(1).and_then(|rest| rest.split("\r\n").next()).expect("told when");
+            after.parse().expect("seconds")
+        })
+        .collect();
+    assert_eq!(told, (1..=5).collect());
+    let counters = bench.counters();
+    assert_eq!((counters.sheds[Room::Herd], counters.connections_opened), (200, 200));
+    assert_eq!(bench.snapshot().connections, 0, "nothing is kept of them");
+    let soon = bench.shed(Duration::from_millis(10));
+    assert!(bench.got(soon).contains("\r\nRetry-After: 1\r\n"), "a second is the least that can be said");
+}
+
+#[test]
 fn evictions_count_by_their_cause() {
     let evicted = |bench: &Bench, cause| bench.snapshot().log.evicted[cause];
     let mut bench = Bench::new(|config| config.limits.stream_events = 4);

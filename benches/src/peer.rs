@@ -1,0 +1,136 @@
+//! The peers that rejoin is measured beside, each as small as its own documentation would write it.
+//!
+//! `peer axum` answers `/fixed/N` with N bytes, `/sse/N` with N events of 200 bytes, `/idle` with a stream that stays silent and
+//! `/tick` with an event a second; `peer rmcp` is an MCP server with the tool `echo` on axum; `peer blocking` writes as many bytes as
+//! the path says, a thread a connection. Each prints the address that it listens on.
+
+use std::convert::Infallible;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Path;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::{ServerCapabilities, ServerConfig};
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::{ServerHandler, schemars, tool, tool_handler, tool_router};
+use tokio_stream::wrappers::IntervalStream;
+use tokio_stream::{Stream, StreamExt};
+
+/// Data of an event whose frame has 200 bytes with an id of one to six digits.
+const DATA: usize = 182;
+/// Bytes of one write of the blocking peer.
+const WRITE: usize = 256 << 10;
+
+fn main() -> std::io::Result<()> {
+    let kind = std::env::args().nth(1).unwrap_or_default();
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("listening on http://{}", listener.local_addr()?);
+    match kind.as_str() {
+        "axum" => serve(
+            listener,
+            Router::new()
+                .route("/fixed/{bytes}", get(fixed))
+                .route("/sse/{events}", get(sse))
+                .route("/idle", get(idle))
+                .route("/tick", get(tick)),
+        ),
+        "rmcp" => serve(listener, Router::new().nest_service("/mcp", service())),
+        "blocking" => blocking(&listener),
+        other => Err(std::io::Error::other(format!("no peer is called {other:?}: axum, rmcp or blocking"))),
+    }
+}
+
+/// As many runtime threads as processors that we may run on.
+fn serve(listener: TcpListener, router: Router) -> std::io::Result<()> {
+    let threads = std::thread::available_parallelism()?.get();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    listener.set_nonblocking(true)?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        axum::serve(listener, router).await
+    })
+}
+
+async fn fixed(Path(bytes): Path<usize>) -> Response {
+    ([(CONTENT_TYPE, "text/event-stream")], Body::from(vec![b'x'; bytes])).into_response()
+}
+
+async fn sse(Path(events): Path<u64>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let data = "x".repeat(DATA);
+    let events = (1..=events).map(move |id| Ok(Event::default().id(id.to_string()).data(&data)));
+    Sse::new(tokio_stream::iter(events))
+}
+
+async fn idle() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    Sse::new(tokio_stream::pending()).keep_alive(KeepAlive::default())
+}
+
+async fn tick() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let ticks = IntervalStream::new(tokio::time::interval(Duration::from_secs(1)));
+    let data = "x".repeat(DATA);
+    let mut id = 0_u64;
+    Sse::new(ticks.map(move |_| {
+        id += 1;
+        Ok(Event::default().id(id.to_string()).data(&data))
+    }))
+}
+
+/// An MCP server with one tool.
+#[derive(Clone, Debug)]
+struct Echo;
+
+#[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
+struct Text {
+    text: String,
+}
+
+#[tool_router]
+impl Echo {
+    #[tool(description = "Gives the text back.")]
+    async fn echo(&self, Parameters(Text { text }): Parameters<Text>) -> String {
+        text
+    }
+}
+
+#[tool_handler]
+impl ServerHandler for Echo {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+}
+
+fn service() -> StreamableHttpService<Echo, LocalSessionManager> {
+    StreamableHttpService::new(|| Ok(Echo), Default::default(), StreamableHttpServerConfig::default())
+}
+
+/// The physical limit: bytes that are there already, written as fast as the socket takes them.
+fn blocking(listener: &TcpListener) -> std::io::Result<()> {
+    let bytes: &'static [u8] = vec![b'x'; WRITE].leak();
+    for socket in listener.incoming() {
+        let socket = socket?;
+        std::thread::spawn(move || write(socket, bytes));
+    }
+    Ok(())
+}
+
+fn write(mut socket: TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+    let mut head = [0; 4096];
+    let length = socket.read(&mut head)?;
+    let path = String::from_utf8_lossy(&head[..length]);
+    let mut left: usize = path.split(' ').nth(1).and_then(|path| path[1..].parse().ok()).unwrap_or_default();
+    write!(socket, "HTTP/1.1 200 OK\r\nContent-Length: {left}\r\nConnection: close\r\n\r\n")?;
+    while left > 0 {
+        let part = left.min(bytes.len());
+        socket.write_all(&bytes[..part])?;
+        left -= part;
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! A server under measurement: started on the processors that it may use, asked what it costs, ended by its own number.
+//!
+//! Never talks to it.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// A running server.
+pub(crate) struct Process {
+    child: Child,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+}
+
+impl Process {
+    /// Starts a program that prints the address it listens on within the first line of its stdout.
+    pub(crate) fn start(program: &Path, arguments: &[&str], processors: &[usize]) -> io::Result<Self> {
+        // A child begins on the processors of the thread that starts it.
+        pin(processors)?;
+        let started =
+            Command::new(program).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).stdin(Stdio::null()).spawn();
+        pin(&[LOAD])?;
+        let mut child = started.map_err(|error| io::Error::other(format!("{}: {error}", program.display())))?;
+        let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        let address = line.split_once("http://").and_then(|(_, rest)| rest.trim().split('/').next()?.parse().ok());
+        match address {
+            Some(address) => Ok(Self { child, address }),
+            None => Err(io::Error::other(format!("{} printed no address: {line:?}", program.display()))),
+        }
+    }
+
+    /// Processor time that all its threads had so far.
+    pub(crate) fn cpu(&self) -> io::Result<Duration> {
+        let mut total = 0;
+        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+            // A thread may end between the two.
+            let stat = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
+            total += stat.split(' ').next().and_then(|time| time.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(Duration::from_nanos(total))
+    }
+
+    /// Memory of its own that it has written to, in bytes.
+    pub(crate) fn memory(&self) -> io::Result<u64> {
+        let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id()))?;
+        let line = rollup.lines().find(|line| line.starts_with("Anonymous:")).ok_or(io::ErrorKind::InvalidData)?;
+        let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(kib << 10)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // What it did was measured; how it ends was not asked.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// The processor of the load.
+pub(crate) const LOAD: usize = 1;
+/// The processor of a server with one shard.
+pub(crate) const SERVER: usize = 0;
+
+/// Puts this thread, and what it starts from here on, on these processors.
+pub(crate) fn pin(processors: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for &processor in processors {
+        set.set(processor);
+    }
+    Ok(sched_setaffinity(None, &set)?)
+}
