@@ -61,6 +61,7 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
 
 /// Accepts connections until the shard drains: then takes what the kernel had completed, and closes the listener.
 pub(crate) async fn accept(local: Rc<Local>, listener: TcpListener) -> io::Result<()> {
+    socket::prepare(&listener, local.user_timeout())?;
     let watched = monoio::net::TcpListener::from_std(listener.try_clone()?)?;
     let mut shortage = Shortage::new(&listener);
     while !local.draining() {
@@ -90,10 +91,7 @@ enum Turned {
 fn accept_turn(local: &Rc<Local>, listener: &TcpListener) -> Turned {
     for _ in 0..ACCEPTS_PER_TURN {
         match socket::accept(listener) {
-            Ok(accepted) => {
-                socket::prepare(&accepted, local.user_timeout());
-                local.open(accepted);
-            }
+            Ok(accepted) => local.open(accepted),
             Err(Errno::AGAIN) => return Turned::Emptied,
             Err(error @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => return Turned::Short(error),
             // The rest are errors of the connection, which is gone: accept(2), "Error handling".
@@ -165,6 +163,17 @@ mod tests {
             let error = bind(taken, count).expect_err("the port is in use");
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         }
+    }
+
+    #[test]
+    fn what_is_accepted_carries_the_options_of_its_listener() {
+        let listener = bind(any_port(), 1).expect("bind").remove(0);
+        socket::prepare(&listener, Duration::from_secs(7)).expect("options");
+        let peer = std::net::TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+        let accepted = socket::accept(&listener).expect("accept");
+        assert_eq!(rustix::net::sockopt::tcp_nodelay(&accepted), Ok(true));
+        assert_eq!(rustix::net::sockopt::tcp_user_timeout(&accepted), Ok(7_000));
+        drop(peer);
     }
 
     #[test]
