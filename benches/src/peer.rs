@@ -1,7 +1,7 @@
 //! The peers that rejoin is measured beside, each as small as its own documentation would write it.
 //!
 //! `peer axum` answers `/fixed/N` with N bytes, `/sse/N` with N events of 200 bytes, `/idle` with a stream that stays silent and
-//! `/tick` with an event a second; `peer rmcp` is an MCP server with the tools `echo` and `ticker` on axum; `peer blocking` writes as many bytes as
+//! `/tick` with an event a second; `peer rmcp` is an MCP server with the tools `echo`, `ticker` and `paused` on axum; `peer blocking` writes as many bytes as
 //! the path says, a thread a connection. Each prints the address that it listens on.
 
 use std::collections::HashMap;
@@ -31,6 +31,9 @@ use tokio_stream::{Stream, StreamExt};
 const DATA: usize = 182;
 /// Bytes of one write of the blocking peer.
 const WRITE: usize = 256 << 10;
+
+/// How long a `paused` call takes after its progress: longer than a run.
+const PAUSE: Duration = Duration::from_secs(600);
 
 fn main() -> std::io::Result<()> {
     let kind = std::env::args().nth(1).unwrap_or_default();
@@ -86,7 +89,7 @@ async fn tick() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     }))
 }
 
-/// An MCP server with two tools.
+/// An MCP server with a few tools.
 #[derive(Clone, Debug, Default)]
 struct Tools {
     /// How often each key was called.
@@ -115,26 +118,37 @@ impl Tools {
         text
     }
 
+    #[tool(description = "Numbered progress at once, and a result much later.")]
+    async fn paused(&self, Parameters(asked): Parameters<Ticks>, context: RequestContext<RoleServer>) -> String {
+        say(&asked, &context).await;
+        tokio::time::sleep(PAUSE).await;
+        String::new()
+    }
+
     #[tool(description = "Numbered progress, then how often it ran.")]
     async fn ticker(&self, Parameters(asked): Parameters<Ticks>, context: RequestContext<RoleServer>) -> String {
-        let Ticks { count, interval_ms, payload_bytes, key } = asked;
         let executions = {
             let mut executions = self.executions.lock().unwrap_or_else(PoisonError::into_inner);
-            let executions = executions.entry(key.clone()).or_default();
+            let executions = executions.entry(asked.key.clone()).or_default();
             *executions += 1;
             *executions
         };
-        for tick in 1..=count {
-            tokio::time::sleep(Duration::from_millis(interval_ms)).await;
-            if let Some(token) = context.meta.get_progress_token() {
-                let progress = ProgressNotificationParam::new(token, f64::from(tick))
-                    .with_total(f64::from(count))
-                    .with_message("x".repeat(payload_bytes));
-                // Nobody listens just now: the transport keeps it.
-                let _ = context.peer.notify_progress(progress).await;
-            }
+        say(&asked, &context).await;
+        serde_json::json!({ "ticks": asked.count, "key": asked.key, "executions": executions }).to_string()
+    }
+}
+
+/// The progress that was asked for.
+async fn say(asked: &Ticks, context: &RequestContext<RoleServer>) {
+    for tick in 1..=asked.count {
+        tokio::time::sleep(Duration::from_millis(asked.interval_ms)).await;
+        if let Some(token) = context.meta.get_progress_token() {
+            let progress = ProgressNotificationParam::new(token, f64::from(tick))
+                .with_total(f64::from(asked.count))
+                .with_message("x".repeat(asked.payload_bytes));
+            // Nobody listens just now: the transport keeps it.
+            let _ = context.peer.notify_progress(progress).await;
         }
-        serde_json::json!({ "ticks": count, "key": key, "executions": executions }).to_string()
     }
 }
 
