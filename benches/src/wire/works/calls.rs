@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::setpriority_process;
 use serde_json::json;
 
+use super::replay::streams;
 use super::{FRAME, Measured, Meters, Sample, Setting, THREADS, cpu, finished, sessions, threads};
 use crate::load::{Connection, Session, closing};
 use crate::process::{LOAD, Process, pin};
@@ -54,7 +55,7 @@ pub(crate) fn call_rmcp(setting: &Setting) -> Measured {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Beside {
     Nothing,
-    /// One client that is replayed a gigabyte.
+    /// One client that is replayed gigabytes.
     Replay,
     /// Clients that are replayed a lot and read little of it at a time.
     SlowReaders,
@@ -71,13 +72,13 @@ const WHOLE: Duration = Duration::from_secs(4);
 /// that read what is beside.
 pub(crate) fn call_p99(setting: &Setting, beside: Beside) -> Measured {
     let server = setting.rejoin(&["--log-memory", "256MiB", "--stream-events", "1000000"], 1)?;
-    let bytes = ((64 << 20) as f64 * setting.scale.max(0.01)) as usize;
-    let streams = match beside {
+    let clients = match beside {
         Beside::Nothing => 0,
         Beside::Replay => 1,
         Beside::SlowReaders => SLOW,
     };
-    let requests: Vec<_> = finished(&server, streams, bytes / streams.max(1) / FRAME, FRAME)?.into_iter().map(closing).collect();
+    let (events, _) = streams(setting, clients);
+    let requests: Vec<_> = finished(&server, clients, events, FRAME)?.into_iter().map(closing).collect();
     let session = Session::begin(server.address)?;
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -100,7 +101,7 @@ pub(crate) fn call_p99(setting: &Setting, beside: Beside) -> Measured {
     })
 }
 
-/// The log, over and over: sixteen times are a gigabyte.
+/// A stream, over and over: in the time that calls are made, that is more than a gigabyte.
 fn greedy(server: &Process, request: &[u8], done: &AtomicBool) -> io::Result<()> {
     while !done.load(Ordering::Relaxed) {
         let mut connection = Connection::open(server.address)?;

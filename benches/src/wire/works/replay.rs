@@ -1,4 +1,4 @@
-//! Replay of a 64 MiB log in frames of 200 bytes: whole to one client, or in as many parts as there are clients.
+//! Replay of a log of 60 MiB in frames of 200 bytes: whole to one client, stream after stream, or in as many parts as there are clients.
 
 use std::io;
 
@@ -15,20 +15,50 @@ pub(crate) enum Paid {
 
 /// How often each client has its part.
 const ROUNDS: usize = 4;
+/// Bytes of the log.
+const LOG: usize = 60 << 20;
+/// Streams that it is at least made of: one holds 16 MiB (`stream_bytes` of the limits).
+const STREAMS: usize = 4;
 
-/// Has each of these requests answered at once, a thread each, over and over; nanoseconds a byte. Every answer has at least so many bytes.
-fn replays(server: &Process, requests: &[Vec<u8>], least: usize, rounds: usize, paid: Paid) -> Measured {
+/// What clients ask for: requests, of which each client has its share, and the least bytes that each answer has.
+struct Asked {
+    clients: usize,
+    requests: Vec<Vec<u8>>,
+    least: usize,
+}
+
+/// Events of one stream of the log, for so many clients, and how many streams there are.
+pub(super) fn streams(setting: &Setting, clients: usize) -> (usize, usize) {
+    let streams = clients.max(STREAMS);
+    ((LOG as f64 * setting.scale.max(0.01)) as usize / streams / FRAME, streams)
+}
+
+impl Asked {
+    fn new(clients: usize, events: usize, requests: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        // Frames have about as many bytes as asked for.
+        Self { clients, requests: requests.into_iter().map(closing).collect(), least: events * FRAME * 9 / 10 }
+    }
+
+    /// One client's share, once; says how many bytes it had.
+    fn of(&self, server: &Process, client: usize) -> io::Result<usize> {
+        let mut total = 0;
+        for request in self.requests.iter().skip(client).step_by(self.clients) {
+            let mut connection = Connection::open(server.address)?;
+            connection.ask(request, "200")?;
+            let bytes = connection.discard()?;
+            if bytes < self.least {
+                return Err(io::Error::other(format!("only {bytes} bytes of {}", self.least)));
+            }
+            total += bytes;
+        }
+        Ok(total)
+    }
+}
+
+/// Has all of it answered, a thread for each client, over and over; nanoseconds a byte.
+fn replays(server: &Process, asked: &Asked, rounds: usize, paid: Paid) -> Measured {
     let meters = Meters::read(server)?;
-    let bytes = threads(requests.len(), |number| {
-        (0..rounds)
-            .map(|_| {
-                let mut connection = Connection::open(server.address)?;
-                connection.ask(&requests[number], "200")?;
-                let bytes = connection.discard()?;
-                if bytes < least { Err(io::Error::other(format!("only {bytes} bytes of {least}"))) } else { Ok(bytes) }
-            })
-            .sum::<io::Result<usize>>()
-    })?;
+    let bytes = threads(asked.clients, |client| (0..rounds).map(|_| asked.of(server, client)).sum::<io::Result<usize>>())?;
     let (cpu, time, busy) = meters.since()?;
     let cost = match paid {
         Paid::Time => time,
@@ -37,30 +67,23 @@ fn replays(server: &Process, requests: &[Vec<u8>], least: usize, rounds: usize, 
     Ok(Sample { cost: cost.as_nanos() as f64 / bytes.iter().sum::<usize>() as f64, busy: Some(busy) })
 }
 
-/// Events of a client's part of the log, and their bytes.
-fn part(setting: &Setting, clients: usize) -> (usize, usize) {
-    let events = (((64 << 20) as f64 * setting.scale.max(0.01)) as usize) / clients / FRAME;
-    // Frames have about as many bytes as asked for.
-    (events, events * FRAME * 9 / 10)
-}
-
 pub(crate) fn replay(setting: &Setting, clients: usize, paid: Paid, shards: usize) -> Measured {
     let server = setting.rejoin(&["--log-memory", "256MiB", "--stream-events", "1000000"], shards)?;
-    let (events, bytes) = part(setting, clients);
-    let requests: Vec<_> = finished(&server, clients, events, FRAME)?.into_iter().map(closing).collect();
-    replays(&server, &requests, bytes, ROUNDS, paid)
+    let (events, streams) = streams(setting, clients);
+    let asked = Asked::new(clients, events, finished(&server, streams, events, FRAME)?);
+    replays(&server, &asked, ROUNDS, paid)
 }
 
 pub(crate) fn replay_blocking(setting: &Setting, clients: usize, paid: Paid) -> Measured {
     let server = setting.peer("blocking")?;
-    let (events, bytes) = part(setting, clients);
-    let requests = vec![get(server.address, &format!("/{}", events * FRAME), ""); clients];
-    replays(&server, &requests, bytes, ROUNDS, paid)
+    let (events, streams) = streams(setting, clients);
+    let asked = Asked::new(clients, events, vec![get(server.address, &format!("/{}", events * FRAME), ""); streams]);
+    replays(&server, &asked, ROUNDS, paid)
 }
 
 pub(crate) fn replay_axum(setting: &Setting, clients: usize) -> Measured {
     let server = setting.peer("axum")?;
-    let (events, bytes) = part(setting, clients);
-    let requests = vec![closing(get(server.address, &format!("/sse/{events}"), "")); clients];
-    replays(&server, &requests, bytes, 1, Paid::Cpu)
+    let (events, streams) = streams(setting, clients);
+    let asked = Asked::new(clients, events, vec![get(server.address, &format!("/sse/{events}"), ""); streams]);
+    replays(&server, &asked, 1, Paid::Cpu)
 }
