@@ -1,14 +1,16 @@
 //! What the kernel's smallest works cost, each alone: the verdict, cursors, frames, the event log, the incarnation table, timers.
+//!
+//! Never counts what a socket costs: that is the wire's.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Barrier;
 use std::thread;
 
 use bytes::Bytes;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rejoin_proto::eventlog::{EventLog, Kind};
 use rejoin_proto::ids::{Boot, Cursor, Incarnation, Key, Position, Principal, SessionId, ShardIndex, SlotIndex, StreamNumber};
-use rejoin_proto::incarnations::{Liveness, Writer, table};
+use rejoin_proto::incarnations::{Liveness, Tables, Writer, table};
 use rejoin_proto::limits::Limits;
 use rejoin_proto::refusal::Ended;
 use rejoin_proto::resume::{Following, Reach, Retained, Stream, decide};
@@ -51,12 +53,11 @@ fn verdicts(criterion: &mut Criterion) {
     criterion.bench_function("cursor, printed", |bench| {
         bench.iter(|| Cursor::new(Incarnation::FIRST, StreamNumber(2), black_box(Position::new(48_211))).encode(&key, &id));
     });
-    criterion.bench_function("verdict, with the cursor parsed and verified", |bench| {
-        bench.iter(|| {
-            let cursor = Cursor::parse(black_box(cursor.as_str().as_bytes()), &key, &id).expect("it is authentic");
-            decide(Some(cursor), black_box(&retained))
-        });
-    });
+    let verdict = || {
+        let cursor = Cursor::parse(black_box(cursor.as_str().as_bytes()), &key, &id).expect("it is authentic");
+        decide(Some(cursor), black_box(&retained))
+    };
+    criterion.bench_function("verdict, with the cursor parsed and verified", |bench| bench.iter(verdict));
 }
 
 fn frames(criterion: &mut Criterion) {
@@ -119,12 +120,16 @@ fn logs(criterion: &mut Criterion) {
                 from = log.read(ring, from, 256 << 10, &mut slices);
                 slices.clear();
             }
+            assert_eq!(from, log.last(ring));
         });
     });
     group.finish();
 }
 
-/// What is compared: something that says of a session id whether it lives, and something that ends and begins sessions meanwhile.
+/// One in so many look-ups is followed by the end of a session and the begin of another.
+const CHURN: u64 = 16;
+
+/// What is compared: something that says of a session id whether it lives, and something that ends a session and begins another.
 struct Side<L, C> {
     name: &'static str,
     look_up: L,
@@ -132,28 +137,37 @@ struct Side<L, C> {
 }
 
 impl<L: Fn(&SessionId) -> bool + Sync, C: FnMut(u32) + Send> Side<L, C> {
-    /// Measures look-ups, alone or while another thread ends and begins sessions as fast as it can.
-    fn measure(mut self, criterion: &mut Criterion, ids: &[SessionId], churned: bool) {
-        let name = format!("look-up{}, {}", if churned { " under churn" } else { "" }, self.name);
-        let done = AtomicBool::new(!churned);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                for turn in (0..SESSIONS).cycle() {
-                    if done.load(Ordering::Relaxed) {
-                        break;
+    /// Measures look-ups under churn, as the time that a thread needs for one: by the shard that owns the sessions and churns them, and
+    /// by that one while another shard looks up as much.
+    fn measure(mut self, criterion: &mut Criterion, ids: &[SessionId], alone: bool) {
+        let name = format!("look-up under churn, {}, {}", if alone { "1 thread" } else { "2 threads" }, self.name);
+        let mut session = (0..SESSIONS).cycle();
+        criterion.bench_function(&name, |bench| {
+            bench.iter_custom(|times| {
+                let (churn, look_up) = (&mut self.churn, &self.look_up);
+                let start = Barrier::new(if alone { 1 } else { 2 });
+                let looking = |from: usize, between: &mut dyn FnMut(u64)| {
+                    start.wait();
+                    let began = std::time::Instant::now();
+                    let mut at = from;
+                    for turn in 0..times {
+                        // Far from the last one: as requests come.
+                        at = (at + 7_919) % ids.len();
+                        assert!(look_up(black_box(&ids[at])));
+                        between(turn);
                     }
-                    (self.churn)(turn);
-                }
+                    began.elapsed()
+                };
+                thread::scope(|scope| {
+                    let other = (!alone).then(|| scope.spawn(|| looking(ids.len() / 2, &mut |_| ())));
+                    let owner = looking(0, &mut |turn| {
+                        if turn % CHURN == 0 {
+                            churn(session.next().unwrap_or_default());
+                        }
+                    });
+                    other.map_or(owner, |other| other.join().expect("look-ups do not panic").max(owner))
+                })
             });
-            let mut turn = 0;
-            criterion.bench_function(&name, |bench| {
-                bench.iter(|| {
-                    // Far from the last one: as requests come.
-                    turn = (turn + 7_919) % ids.len();
-                    (self.look_up)(black_box(&ids[turn]))
-                });
-            });
-            done.store(true, Ordering::Relaxed);
         });
     }
 }
@@ -161,15 +175,9 @@ impl<L: Fn(&SessionId) -> bool + Sync, C: FnMut(u32) + Send> Side<L, C> {
 /// The incarnation table beside two concurrent maps keyed by session id. Each look-up finds whose session it is.
 fn tables(criterion: &mut Criterion) {
     let tag = key().principal_tag(Principal::new("somebody").as_str());
-    for churned in [false, true] {
+    for alone in [true, false] {
         let (table, mut writer) = table(ShardIndex(0), Boot(1), 2 * SESSIONS);
-        let publish = |writer: &mut Writer, number| {
-            let slot = writer.reserve().expect("half of the slots are free");
-            let id = SessionId::mint(&key(), ShardIndex(0), slot, Boot(1), nonce(number));
-            writer.publish(&id, tag);
-            id
-        };
-        let ids: Vec<_> = (0..SESSIONS).map(|number| publish(&mut writer, number)).collect();
+        let ids: Vec<_> = (0..SESSIONS).map(|number| publish(&mut writer, number, tag)).collect();
         let papaya = papaya::HashMap::<SessionId, u64>::new();
         let dashmap = dashmap::DashMap::<SessionId, u64>::new();
         for id in &ids {
@@ -179,24 +187,49 @@ fn tables(criterion: &mut Criterion) {
         let mut last = None;
         let churn = |number| {
             last.take().into_iter().for_each(|id: SessionId| writer.end(id.slot(), Ended::Expired));
-            last = Some(publish(&mut writer, number));
+            last = Some(publish(&mut writer, number, tag));
         };
         let look_up = |id: &SessionId| table.look_up(id, tag) == Liveness::Live;
-        Side { name: "incarnation table", look_up, churn }.measure(criterion, &ids, churned);
+        Side { name: "incarnation table", look_up, churn }.measure(criterion, &ids, alone);
         let other = |number| session(SESSIONS + number);
         let look_up = |id: &SessionId| papaya.pin().get(id) == Some(&tag);
         let churn = |number| {
             papaya.pin().insert(other(number), tag);
             papaya.pin().remove(&other(number));
         };
-        Side { name: "papaya", look_up, churn }.measure(criterion, &ids, churned);
+        Side { name: "papaya", look_up, churn }.measure(criterion, &ids, alone);
         let look_up = |id: &SessionId| dashmap.get(id).is_some_and(|found| *found == tag);
         let churn = |number| {
             dashmap.insert(other(number), tag);
             dashmap.remove(&other(number));
         };
-        Side { name: "dashmap", look_up, churn }.measure(criterion, &ids, churned);
+        Side { name: "dashmap", look_up, churn }.measure(criterion, &ids, alone);
     }
+}
+
+/// A new session in a free slot.
+fn publish(writer: &mut Writer, number: u32, tag: u64) -> SessionId {
+    let slot = writer.reserve().expect("half of the slots are free");
+    let id = SessionId::mint(&key(), writer.table().shard(), slot, Boot(1), nonce(number));
+    writer.publish(&id, tag);
+    id
+}
+
+/// What a shard does to learn that an id of another shard's names a session that ended.
+fn dead_ids(criterion: &mut Criterion) {
+    let (key, tag) = (key(), key().principal_tag(Principal::new("somebody").as_str()));
+    let (own, _owner) = table(ShardIndex(0), Boot(1), SESSIONS);
+    let (foreign, mut writer) = table(ShardIndex(1), Boot(1), SESSIONS);
+    let id = publish(&mut writer, 1, tag);
+    writer.end(id.slot(), Ended::Expired);
+    let tables = Tables::new(Boot(1), vec![own, foreign]);
+    let text = id.encode();
+    let refused = || {
+        let id = SessionId::parse(black_box(text.as_str().as_bytes()), &key).expect("it is authentic");
+        tables.look_up(&id, tag)
+    };
+    assert_eq!(refused(), Liveness::Ended(Ended::Expired));
+    criterion.bench_function("dead id of a foreign shard, refused", |bench| bench.iter(refused));
 }
 
 fn timers(criterion: &mut Criterion) {
@@ -212,5 +245,5 @@ fn timers(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(all, verdicts, frames, logs, tables, timers);
+criterion_group!(all, verdicts, dead_ids, frames, logs, tables, timers);
 criterion_main!(all);

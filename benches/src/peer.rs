@@ -1,12 +1,14 @@
 //! The peers that rejoin is measured beside, each as small as its own documentation would write it.
 //!
 //! `peer axum` answers `/fixed/N` with N bytes, `/sse/N` with N events of 200 bytes, `/idle` with a stream that stays silent and
-//! `/tick` with an event a second; `peer rmcp` is an MCP server with the tool `echo` on axum; `peer blocking` writes as many bytes as
+//! `/tick` with an event a second; `peer rmcp` is an MCP server with the tools `echo`, `ticker` and `paused` on axum; `peer blocking` writes as many bytes as
 //! the path says, a thread a connection. Each prints the address that it listens on.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -17,10 +19,11 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use rmcp::handler::server::wrapper::Parameters;
-use rmcp::model::{ServerCapabilities, ServerConfig};
+use rmcp::model::{ProgressNotificationParam, ServerCapabilities, ServerConfig};
+use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use rmcp::{ServerHandler, schemars, tool, tool_handler, tool_router};
+use rmcp::{RoleServer, ServerHandler, schemars, tool, tool_handler, tool_router};
 use tokio_stream::wrappers::IntervalStream;
 use tokio_stream::{Stream, StreamExt};
 
@@ -28,6 +31,9 @@ use tokio_stream::{Stream, StreamExt};
 const DATA: usize = 182;
 /// Bytes of one write of the blocking peer.
 const WRITE: usize = 256 << 10;
+
+/// How long a `paused` call takes after its progress: longer than a run.
+const PAUSE: Duration = Duration::from_secs(600);
 
 fn main() -> std::io::Result<()> {
     let kind = std::env::args().nth(1).unwrap_or_default();
@@ -83,32 +89,79 @@ async fn tick() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     }))
 }
 
-/// An MCP server with one tool.
-#[derive(Clone, Debug)]
-struct Echo;
+/// An MCP server with a few tools.
+#[derive(Clone, Debug, Default)]
+struct Tools {
+    /// How often each key was called.
+    executions: Arc<Mutex<HashMap<String, u32>>>,
+}
 
 #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
 struct Text {
     text: String,
 }
 
+/// What the storm's `ticker` is asked.
+#[derive(Debug, serde::Deserialize, schemars::JsonSchema)]
+struct Ticks {
+    count: u32,
+    interval_ms: u64,
+    #[serde(default)]
+    payload_bytes: usize,
+    key: String,
+}
+
 #[tool_router]
-impl Echo {
+impl Tools {
     #[tool(description = "Gives the text back.")]
     async fn echo(&self, Parameters(Text { text }): Parameters<Text>) -> String {
         text
     }
+
+    #[tool(description = "Numbered progress at once, and a result much later.")]
+    async fn paused(&self, Parameters(asked): Parameters<Ticks>, context: RequestContext<RoleServer>) -> String {
+        say(&asked, &context).await;
+        tokio::time::sleep(PAUSE).await;
+        String::new()
+    }
+
+    #[tool(description = "Numbered progress, then how often it ran.")]
+    async fn ticker(&self, Parameters(asked): Parameters<Ticks>, context: RequestContext<RoleServer>) -> String {
+        let executions = {
+            let mut executions = self.executions.lock().unwrap_or_else(PoisonError::into_inner);
+            let executions = executions.entry(asked.key.clone()).or_default();
+            *executions += 1;
+            *executions
+        };
+        say(&asked, &context).await;
+        serde_json::json!({ "ticks": asked.count, "key": asked.key, "executions": executions }).to_string()
+    }
+}
+
+/// The progress that was asked for.
+async fn say(asked: &Ticks, context: &RequestContext<RoleServer>) {
+    for tick in 1..=asked.count {
+        tokio::time::sleep(Duration::from_millis(asked.interval_ms)).await;
+        if let Some(token) = context.meta.get_progress_token() {
+            let progress = ProgressNotificationParam::new(token, f64::from(tick))
+                .with_total(f64::from(asked.count))
+                .with_message("x".repeat(asked.payload_bytes));
+            // Nobody listens just now: the transport keeps it.
+            let _ = context.peer.notify_progress(progress).await;
+        }
+    }
 }
 
 #[tool_handler]
-impl ServerHandler for Echo {
+impl ServerHandler for Tools {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
     }
 }
 
-fn service() -> StreamableHttpService<Echo, LocalSessionManager> {
-    StreamableHttpService::new(|| Ok(Echo), Default::default(), StreamableHttpServerConfig::default())
+fn service() -> StreamableHttpService<Tools, LocalSessionManager> {
+    let tools = Tools::default();
+    StreamableHttpService::new(move || Ok(tools.clone()), Default::default(), StreamableHttpServerConfig::default())
 }
 
 /// The physical limit: bytes that are there already, written as fast as the socket takes them.

@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use rustix::net::{RecvFlags, recv};
 use serde_json::{Value, json};
 
 /// How long an answer may take: a hang is an error and not a figure.
@@ -83,7 +84,8 @@ impl Connection {
         Ok(read)
     }
 
-    fn until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
+    /// Reads on until these bytes came, and gives all up to them.
+    pub(crate) fn until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         let mut looked = 0;
         loop {
             let unread = &self.buffer[self.unread.clone()];
@@ -138,6 +140,29 @@ impl Connection {
         }
     }
 
+    /// Takes what comes until the other side closes, without a copy of it, so that we are quicker than whoever sends; says how much it was.
+    pub(crate) fn discard(&mut self) -> io::Result<usize> {
+        let mut total = self.unread.len();
+        self.unread = 0..0;
+        // The kernel writes nothing to it.
+        let mut target = vec![0; READ];
+        loop {
+            match recv(&self.socket, target.as_mut_slice(), RecvFlags::TRUNC) {
+                Ok((_, 0)) => return Ok(total),
+                Ok((_, received)) => total += received,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Takes up to so many bytes of what there is; 0 at the end.
+    pub(crate) fn sip(&mut self, most: usize) -> io::Result<usize> {
+        self.unread = 0..0;
+        self.buffer.resize(most, 0);
+        self.socket.read(&mut self.buffer)
+    }
+
     /// Reads a body to its end, and keeps it.
     pub(crate) fn body(&mut self, head: &Head) -> io::Result<String> {
         let mut body = Vec::new();
@@ -175,8 +200,15 @@ impl Connection {
 }
 
 /// A GET as bytes.
-pub(crate) fn get(path: &str, fields: &str) -> Vec<u8> {
-    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{fields}\r\n").into_bytes()
+pub(crate) fn get(address: SocketAddr, path: &str, fields: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nAccept: text/event-stream\r\n{fields}\r\n").into_bytes()
+}
+
+/// The same GET, with the wish that the connection ends with the answer.
+pub(crate) fn closing(mut get: Vec<u8>) -> Vec<u8> {
+    get.truncate(get.len() - 2);
+    get.extend_from_slice(b"Connection: close\r\n\r\n");
+    get
 }
 
 /// A session of an MCP server.
@@ -209,7 +241,8 @@ impl Session {
     pub(crate) fn post(&self, message: &Value) -> Vec<u8> {
         let body = message.to_string();
         format!(
-            "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\n{}Content-Length: {}\r\n\r\n{body}",
+            "POST /mcp HTTP/1.1\r\nHost: {}\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\n{}Content-Length: {}\r\n\r\n{body}",
+            self.address,
             self.fields,
             body.len()
         )
@@ -218,8 +251,11 @@ impl Session {
 
     /// A `tools/call`.
     pub(crate) fn call(&self, id: u64, tool: &str, arguments: Value) -> Vec<u8> {
-        let params = json!({ "name": tool, "arguments": arguments });
-        self.post(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }))
+        self.request(id, "tools/call", &json!({ "name": tool, "arguments": arguments }))
+    }
+
+    fn request(&self, id: u64, method: &str, params: &Value) -> Vec<u8> {
+        self.post(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
     }
 
     /// Calls a tool, and gives its answer as it came.
@@ -229,14 +265,23 @@ impl Session {
         connection.body(&head)
     }
 
+    /// Begins a call and goes away once an event with an id has come; gives that id.
+    pub(crate) fn begin_call(&self, id: u64, params: &Value) -> io::Result<String> {
+        let mut connection = Connection::open(self.address)?;
+        connection.ask(&self.request(id, "tools/call", params), "200")?;
+        connection.until(b"id:")?;
+        let id = connection.until(b"\n")?;
+        Ok(String::from_utf8_lossy(&id).trim().into())
+    }
+
     /// A GET of its standalone stream.
     pub(crate) fn listen(&self) -> Vec<u8> {
-        get("/mcp", &self.fields)
+        get(self.address, "/mcp", &self.fields)
     }
 
     /// A GET that resumes after this event.
     pub(crate) fn resume(&self, cursor: &str) -> Vec<u8> {
-        get("/mcp", &format!("{}Last-Event-ID: {cursor}\r\n", self.fields))
+        get(self.address, "/mcp", &format!("{}Last-Event-ID: {cursor}\r\n", self.fields))
     }
 }
 

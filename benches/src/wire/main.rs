@@ -5,6 +5,7 @@
 
 mod load;
 mod process;
+mod table;
 mod works;
 
 use std::io;
@@ -13,7 +14,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use works::{Cost, Paid, Setting};
+use table::{WORKS, Work};
+use works::{Busy, Sample, Setting};
 
 /// Measures rejoin beside its peers.
 #[derive(Debug, Parser)]
@@ -28,116 +30,6 @@ struct Options {
     smoke: bool,
 }
 
-/// Something to be measured on both sides.
-struct Work {
-    name: &'static str,
-    unit: &'static str,
-    against: &'static str,
-    target: &'static str,
-    here: fn(&Setting) -> Cost,
-    /// What the peer's cost is; `None` where the figure stands alone.
-    there: Option<fn(&Setting) -> Cost>,
-}
-
-const WORKS: &[Work] = &[
-    Work {
-        name: "replay, 1 client",
-        unit: "ns a byte",
-        against: "a blocking write loop",
-        target: "≥ 0.9",
-        here: |setting| works::replay(setting, 1, Paid::Time),
-        there: Some(|setting| works::replay_blocking(setting, 1)),
-    },
-    Work {
-        name: "replay, 64 clients",
-        unit: "ns a byte",
-        against: "a blocking write loop",
-        target: "≥ 0.9",
-        here: |setting| works::replay(setting, 64, Paid::Time),
-        there: Some(|setting| works::replay_blocking(setting, 64)),
-    },
-    Work {
-        name: "replay, CPU, 1 client",
-        unit: "CPU ns a byte",
-        against: "axum `Sse`",
-        target: "≥ 10",
-        here: |setting| works::replay(setting, 1, Paid::Cpu),
-        there: Some(|setting| works::replay_axum(setting, 1)),
-    },
-    Work {
-        name: "replay, CPU, 64 clients",
-        unit: "CPU ns a byte",
-        against: "axum `Sse`",
-        target: "≥ 10",
-        here: |setting| works::replay(setting, 64, Paid::Cpu),
-        there: Some(|setting| works::replay_axum(setting, 64)),
-    },
-    Work {
-        name: "reconnect cycle",
-        unit: "CPU ns",
-        against: "axum, a fixed answer",
-        target: "≥ 1.3",
-        here: works::reconnect_here,
-        there: Some(works::reconnect_axum),
-    },
-    Work {
-        name: "tools/call echo",
-        unit: "CPU ns",
-        against: "rmcp on axum",
-        target: "≥ 3",
-        here: |setting| works::call(setting, 1),
-        there: Some(works::call_rmcp),
-    },
-    Work {
-        name: "an attached idle session",
-        unit: "bytes",
-        against: "axum `Sse`",
-        target: "≥ 8",
-        here: works::idle,
-        there: Some(works::idle_axum),
-    },
-    Work {
-        name: "retained results",
-        unit: "bytes kept a byte",
-        against: "the bytes themselves",
-        target: "≥ 0.4",
-        here: works::retained,
-        there: Some(|_| Ok(1.0)),
-    },
-    Work {
-        name: "an event a second to each of 10,000",
-        unit: "CPU ns an event",
-        against: "axum `Sse`",
-        target: "≥ 2",
-        here: works::tick,
-        there: Some(works::tick_axum),
-    },
-    Work {
-        name: "reconnect cycle, 2 shards",
-        unit: "CPU ns",
-        against: "1 shard",
-        target: "≥ 0.87",
-        here: |setting| works::reconnect(setting, 64, 2),
-        there: Some(works::reconnect_here),
-    },
-    Work {
-        name: "tools/call echo, 2 shards",
-        unit: "CPU ns",
-        against: "1 shard",
-        target: "≥ 0.87",
-        here: |setting| works::call(setting, 2),
-        there: Some(|setting| works::call(setting, 1)),
-    },
-    Work {
-        name: "reconnect cycle, 15,000 sessions",
-        unit: "CPU ns",
-        against: "100 sessions",
-        target: "≥ 0.83",
-        here: |setting| works::reconnect(setting, if setting.scale < 1.0 { 20 } else { 15_000 }, 1),
-        there: Some(|setting| works::reconnect(setting, if setting.scale < 1.0 { 10 } else { 100 }, 1)),
-    },
-];
-
 fn main() -> ExitCode {
     match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -150,10 +42,11 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> io::Result<()> {
     let programs = std::env::current_exe()?.parent().map(PathBuf::from).unwrap_or_default();
-    let setting =
-        Setting { rejoin: programs.join("rejoin"), peer: programs.join("peer"), scale: if options.smoke { 0.001 } else { 1.0 } };
+    let setting = Setting { programs, scale: if options.smoke { 0.001 } else { 1.0 } };
     let runs = if options.smoke { 1 } else { options.runs.max(1) };
-    println!("| work | against | here | there | ratio | spread | target |\n|---|---|---|---|---|---|---|");
+    println!(
+        "| work | against | here | there | ratio | spread | target | busy here | busy there |\n|---|---|---|---|---|---|---|---|---|"
+    );
     let chosen = |work: &&Work| options.works.is_empty() || options.works.iter().any(|part| work.name.contains(part.as_str()));
     let mut ran = 0;
     for work in WORKS.iter().filter(chosen) {
@@ -168,27 +61,34 @@ fn run(options: &Options) -> io::Result<()> {
 
 /// Alternated runs of a work, as a line of the table: medians, and the ratio's least and greatest value.
 fn measure(work: &Work, setting: &Setting, runs: usize) -> io::Result<String> {
-    let (mut here, mut there, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let Work { name, unit, against, target, .. } = work;
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{name}: {error}"));
+    let (mut here, mut there) = (Vec::new(), Vec::new());
     for _ in 0..runs {
-        here.push((work.here)(setting)?);
+        here.push((work.here)(setting).map_err(named)?);
         if let Some(measured) = work.there {
-            there.push(measured(setting)?);
-            ratios.push(there[there.len() - 1] / here[here.len() - 1]);
+            there.push(measured(setting).map_err(named)?);
         }
     }
+    let ratios: Vec<_> = here.iter().zip(&there).map(|(here, there)| there.cost / here.cost).collect();
     let spread = ratios.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), ratio| (least.min(*ratio), most.max(*ratio)));
-    let Work { name, unit, against, target, .. } = work;
+    let compared = match median(ratios.iter().copied()) {
+        Some(ratio) => format!("**{ratio:.2}** | {:.2}–{:.2}", spread.0, spread.1),
+        None => "– | –".into(),
+    };
+    let costs = |of: &[Sample]| median(of.iter().map(|sample| sample.cost)).map_or("–".into(), |cost| format!("{cost:.2}"));
+    let busy = |of: &[Sample]| of.last().and_then(|sample| sample.busy).map_or("–".into(), |busy: Busy| busy.to_string());
     Ok(format!(
-        "| {name} | {against} | {:.2} {unit} | {:.2} | **{:.2}** | {:.2}–{:.2} | {target} |",
-        median(here),
-        median(there),
-        median(ratios),
-        spread.0,
-        spread.1
+        "| {name} | {against} | {} {unit} | {} | {compared} | {target} | {} | {} |",
+        costs(&here),
+        costs(&there),
+        busy(&here),
+        busy(&there)
     ))
 }
 
-fn median(mut of: Vec<f64>) -> f64 {
-    of.sort_by(f64::total_cmp);
-    of.get(of.len() / 2).copied().unwrap_or(f64::NAN)
+fn median(of: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<_> = of.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied()
 }

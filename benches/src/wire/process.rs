@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -20,7 +21,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program that prints the address it listens on within the first line of its stdout.
+    /// Starts a program that says where it listens on the first line of its stdout: an address in a URL, or only a port.
     pub(crate) fn start(program: &Path, arguments: &[&str], processors: &[usize]) -> io::Result<Self> {
         // A child begins on the processors of the thread that starts it.
         pin(processors)?;
@@ -31,7 +32,9 @@ impl Process {
         let stdout = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
-        let address = line.split_once("http://").and_then(|(_, rest)| rest.trim().split('/').next()?.parse().ok());
+        let url = line.split_once("http://").and_then(|(_, rest)| rest.trim().split('/').next()?.parse().ok());
+        let port = || line.trim().parse().ok().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let address = url.or_else(port);
         match address {
             Some(address) => Ok(Self { child, address }),
             None => Err(io::Error::other(format!("{} printed no address: {line:?}", program.display()))),
@@ -40,22 +43,38 @@ impl Process {
 
     /// Processor time that all its threads had so far.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
-        let mut total = 0;
-        for task in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
+        let folder = format!("/proc/{}", self.child.id());
+        let mut alive = 0;
+        for task in fs::read_dir(format!("{folder}/task"))? {
             // A thread may end between the two.
             let stat = fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
-            total += stat.split(' ').next().and_then(|time| time.parse::<u64>().ok()).unwrap_or(0);
+            alive += stat.split(' ').next().and_then(|time| time.parse::<u64>().ok()).unwrap_or(0);
         }
-        Ok(Duration::from_nanos(total))
+        // Coarse, but with the threads that ended.
+        let stat = fs::read_to_string(format!("{folder}/stat"))?;
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let ticks: u64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        let all = Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64);
+        Ok(all.max(Duration::from_nanos(alive)))
     }
 
     /// Memory of its own that it has written to, in bytes.
     pub(crate) fn memory(&self) -> io::Result<u64> {
-        let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id()))?;
-        let line = rollup.lines().find(|line| line.starts_with("Anonymous:")).ok_or(io::ErrorKind::InvalidData)?;
-        let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).ok_or(io::ErrorKind::InvalidData)?;
-        Ok(kib << 10)
+        kib(&format!("/proc/{}/smaps_rollup", self.child.id()), "Anonymous:")
     }
+}
+
+/// Memory in small objects of the kernel's own, sockets among them, of the whole machine: in bytes.
+pub(crate) fn slab() -> io::Result<u64> {
+    kib("/proc/meminfo", "Slab:")
+}
+
+/// Bytes of a line that gives KiB.
+fn kib(file: &str, name: &str) -> io::Result<u64> {
+    let text = fs::read_to_string(file)?;
+    let line = text.lines().find(|line| line.starts_with(name)).ok_or(io::ErrorKind::InvalidData)?;
+    let kib = line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(kib << 10)
 }
 
 impl Drop for Process {

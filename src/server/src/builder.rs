@@ -154,7 +154,8 @@ impl Builder {
         let affinity = Affinity::of_this_thread();
         let shards = self.shards.unwrap_or_else(|| affinity.cores().clamp(1, MAX_SHARDS));
         let chosen = driver::choose(self.driver).map_err(StartError::Driver)?;
-        let listeners = listener::bind(self.listen, shards).map_err(|error| StartError::Listen(self.listen, error))?;
+        let listeners =
+            listener::bind(self.listen, shards, &self.limits).map_err(|error| StartError::Listen(self.listen, error))?;
         let address = listeners[0].local_addr().map_err(|error| StartError::Listen(self.listen, error))?;
         let made = Made::new(&self, shards, address, factory)?;
         let running = Arc::new(Running::new(shards));

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use rejoin_proto::limits::Limits;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -32,8 +33,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 ///
 /// The first is bound without SO_REUSEPORT: two servers of one user would otherwise share a port silently, and each would refuse
 /// half of the other's sessions.
-pub(crate) fn bind(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
-    let first = socket(address)?;
+pub(crate) fn bind(address: SocketAddr, count: usize, limits: &Limits) -> io::Result<Vec<TcpListener>> {
+    let first = socket(address, limits)?;
     first.bind(&address.into())?;
     if count > 1 {
         first.set_reuse_port(true)?;
@@ -43,7 +44,7 @@ pub(crate) fn bind(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListe
     let bound = first.local_addr()?;
     let mut listeners = vec![first];
     for _ in 1..count {
-        let next = socket(bound)?;
+        let next = socket(bound, limits)?;
         next.set_reuse_port(true)?;
         next.bind(&bound.into())?;
         next.listen(BACKLOG)?;
@@ -52,9 +53,13 @@ pub(crate) fn bind(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListe
     Ok(listeners)
 }
 
-/// A close-on-exec, non-blocking socket that a port in TIME_WAIT does not stop.
-fn socket(address: SocketAddr) -> io::Result<Socket> {
+/// A close-on-exec, non-blocking socket that a port in TIME_WAIT does not stop, with what each accepted connection inherits of it:
+/// answers leave at once, and a peer that acknowledges nothing for two keep-alive comments is given up (a half-open connection must
+/// not keep its session alive).
+fn socket(address: SocketAddr, limits: &Limits) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_user_timeout(Some((limits.keep_alive * 2).max(limits.close_grace)))?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
@@ -93,13 +98,10 @@ fn accept_turn(local: &Rc<Local>, listener: &TcpListener, admission: &mut Admiss
     let now = local.now();
     for _ in 0..ACCEPTS_PER_TURN {
         match socket::accept(listener) {
-            Ok(accepted) => {
-                socket::prepare(&accepted, local.user_timeout());
-                match admission.next(now) {
-                    Verdict::Take => local.open(accepted),
-                    Verdict::Shed { within } => local.shed(accepted, within),
-                }
-            }
+            Ok(accepted) => match admission.next(now) {
+                Verdict::Take => local.open(accepted),
+                Verdict::Shed { within } => local.shed(accepted, within),
+            },
             Err(Errno::AGAIN) => {
                 let shed = admission.emptied();
                 if shed > 0 {
@@ -164,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_shard_listens_on_the_port_that_the_first_one_found() {
-        let listeners = bind(any_port(), 3).expect("bind");
+        let listeners = bind(any_port(), 3, &Limits::default()).expect("bind");
         let ports: Vec<_> = listeners.iter().map(|listener| listener.local_addr().expect("address").port()).collect();
         assert!(ports.iter().all(|&port| port == ports[0] && port != 0), "{ports:?}");
     }
@@ -172,16 +174,32 @@ mod tests {
     #[test]
     fn a_second_server_on_the_port_is_refused_whatever_the_number_of_shards() {
         for count in [1, 2] {
-            let listeners = bind(any_port(), 2).expect("bind");
+            let listeners = bind(any_port(), 2, &Limits::default()).expect("bind");
             let taken = listeners[0].local_addr().expect("address");
-            let error = bind(taken, count).expect_err("the port is in use");
+            let error = bind(taken, count, &Limits::default()).expect_err("the port is in use");
             assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         }
     }
 
     #[test]
+    fn what_is_accepted_carries_the_options_of_its_listener() {
+        let limits = Limits { keep_alive: Duration::from_secs(7), ..Limits::default() };
+        for listener in bind(any_port(), 2, &limits).expect("bind") {
+            let accepted = loop {
+                let _peer = std::net::TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+                // The kernel may have given it to the other one.
+                if let Ok(accepted) = socket::accept(&listener) {
+                    break accepted;
+                }
+            };
+            assert_eq!(rustix::net::sockopt::tcp_nodelay(&accepted), Ok(true));
+            assert_eq!(rustix::net::sockopt::tcp_user_timeout(&accepted), Ok(14_000));
+        }
+    }
+
+    #[test]
     fn listening_sockets_are_not_inherited() {
-        let listeners = bind(any_port(), 2).expect("bind");
+        let listeners = bind(any_port(), 2, &Limits::default()).expect("bind");
         for listener in &listeners {
             let flags = rustix::io::fcntl_getfd(listener).expect("flags");
             assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));

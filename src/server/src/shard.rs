@@ -448,11 +448,6 @@ impl Local {
         self.remotes.get(usize::from(shard.0))
     }
 
-    /// A peer that acknowledges nothing for two keep-alive comments is gone.
-    pub(crate) fn user_timeout(&self) -> Duration {
-        (self.limits.keep_alive * 2).max(self.limits.close_grace)
-    }
-
     pub(crate) fn admission_wait(&self) -> Duration {
         self.limits.admission_wait
     }

@@ -99,15 +99,6 @@ pub(crate) fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
     retry_on_intr(|| rustix::net::accept_with(&listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK))
 }
 
-/// Sets what every accepted connection carries: answers leave at once, and a peer that acknowledges nothing for `user_timeout`
-/// is given up (a half-open connection must not keep its session alive).
-pub(crate) fn prepare(socket: impl AsFd, user_timeout: Duration) {
-    // A connection that was reset meanwhile refuses options; its first read will say so.
-    let _ = sockopt::set_tcp_nodelay(&socket, true);
-    let millis = u32::try_from(user_timeout.as_millis()).unwrap_or(u32::MAX);
-    let _ = sockopt::set_tcp_user_timeout(&socket, millis);
-}
-
 /// Closes an accepted connection with a reset: nothing of it was read.
 pub(crate) fn refuse(socket: OwnedFd) {
     let _ = sockopt::set_socket_linger(&socket, Some(Duration::ZERO));

@@ -14,6 +14,9 @@ use crate::connection::{self, BYTES_PER_TURN};
 use crate::shard::Local;
 use crate::socket::Written;
 
+/// Connections written for before the rest of the shard has its turn: two milliseconds or so. Reason: a broadcast reaches thousands.
+pub(crate) const WRITES_PER_TURN: usize = 256;
+
 /// The connections of one shard that have something to be written.
 #[derive(Default)]
 pub(crate) struct Writer {
@@ -49,15 +52,25 @@ pub(crate) async fn serve(local: Rc<Local>) {
     let mut due = Vec::new();
     loop {
         local.writer().due(&mut due).await;
-        let mut spent = 0;
-        for id in due.drain(..) {
-            let Some(conn) = local.conn(id) else { continue };
-            if spent < BYTES_PER_TURN
-                && let Some(Written::Bytes(bytes)) = connection::write(&local, &conn)
-            {
-                spent += bytes;
+        for part in due.chunks(WRITES_PER_TURN) {
+            write_for(&local, part);
+            if part.len() == WRITES_PER_TURN {
+                local.turn().pass().await;
             }
-            conn.wrote();
         }
+        due.clear();
+    }
+}
+
+fn write_for(local: &Rc<Local>, due: &[ConnId]) {
+    let mut spent = 0;
+    for &id in due {
+        let Some(conn) = local.conn(id) else { continue };
+        if spent < BYTES_PER_TURN
+            && let Some(Written::Bytes(bytes)) = connection::write(local, &conn)
+        {
+            spent += bytes;
+        }
+        conn.wrote();
     }
 }

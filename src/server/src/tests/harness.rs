@@ -87,7 +87,7 @@ pub(super) fn start(chosen: Chosen, scripts: Vec<Box<dyn Script>>) -> Shards {
     let (mut addresses, mut threads) = (Vec::new(), Vec::new());
     for ((index, script), receiver) in (0..).zip(scripts).zip(receivers) {
         let any = "127.0.0.1:0".parse().expect("an address");
-        let listener = listener::bind(any, 1).expect("bind").remove(0);
+        let listener = listener::bind(any, 1, &Limits::default()).expect("bind").remove(0);
         addresses.push(listener.local_addr().expect("bound"));
         let remotes = Arc::clone(&remotes);
         threads.push(thread::spawn(move || {

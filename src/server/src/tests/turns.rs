@@ -7,6 +7,7 @@ use bytes::Bytes;
 use rejoin_proto::shard::io::{Input, Output};
 
 use super::harness::{drivers, start, told};
+use crate::writer::WRITES_PER_TURN;
 
 #[test]
 fn the_kernel_is_told_the_time_when_it_asked_and_an_earlier_wish_replaces_a_later_one() {
@@ -112,6 +113,51 @@ fn a_connection_that_could_write_for_ever_starves_no_timer_mail_or_other_connect
             other.read_exact(&mut [0]).expect("read");
         }
         reading.join().expect("read");
+    }
+}
+
+#[test]
+fn what_is_said_to_many_lets_others_have_their_turn() {
+    for driver in drivers() {
+        let (tell, passed) = told();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let (mut many, mut written) = (Vec::new(), 0);
+        let shards = start(
+            driver,
+            vec![Box::new(move |input: Input<'_>, _, out: &mut Vec<Output>| match input {
+                Input::Received { conn, bytes: b"one of many" } => {
+                    many.push(conn);
+                    tell.send(many.len()).expect("the test listens");
+                }
+                Input::Received { bytes: b"all", .. } => {
+                    out.extend(many.iter().map(|&conn| Output::Send { conn, slices: vec![Bytes::from_static(b"y")] }));
+                }
+                Input::Received { bytes: b"other", .. } => tell.send(written).expect("the test listens"),
+                Input::Sent { .. } => {
+                    written += 1;
+                    if written == 1 {
+                        tell.send(0).expect("the test listens");
+                        is_ready.recv().expect("the test says");
+                    }
+                }
+                _ => {}
+            })],
+        );
+        let mut all = shards.connect(0);
+        let mut other = shards.connect(0);
+        let _many: Vec<_> = (1..=WRITES_PER_TURN + 1)
+            .map(|number| {
+                let mut one = shards.connect(0);
+                one.write_all(b"one of many").expect("write");
+                assert_eq!(passed.next(), number);
+                one
+            })
+            .collect();
+        all.write_all(b"all").expect("write");
+        assert_eq!(passed.next(), 0);
+        other.write_all(b"other").expect("write");
+        ready.send(()).expect("the shard waits");
+        assert_eq!(passed.next(), WRITES_PER_TURN);
     }
 }
 
