@@ -189,8 +189,17 @@ impl Shard {
             out.push(Output::Took(Ok(())));
         }
         let mut turn = Turn { now, random, world, out };
-        self.pass_time(&mut turn);
-        let took = self.take(input, &mut turn);
+        // What became of a connection is so before time passes: with a request in its hands it is not idle, with all written it is not
+        // stuck, and once it is gone nothing is said of it. Whoever emits or commands comes after what was due.
+        let of_connection = !answered && !matches!(input, Input::Command(_) | Input::TimePassed);
+        let took = if of_connection {
+            let took = self.take(input, &mut turn);
+            self.pass_time(&mut turn);
+            took
+        } else {
+            self.pass_time(&mut turn);
+            self.take(input, &mut turn)
+        };
         if answered {
             turn.out[first] = Output::Took(took);
         }
@@ -359,8 +368,12 @@ impl Shard {
         let keep_alive = self.config.limits.keep_alive;
         let Some(connection) = self.connection(conn) else { return };
         connection.timer = None;
-        connection.armed = None;
-        match connection.waiting() {
+        let waiting = connection.waiting();
+        if connection.armed.take() != Some(waiting) {
+            // What it was to wait for has come in this very turn.
+            return self.ready.push_back(conn);
+        }
+        match waiting {
             Waiting::Idle => return self.close(conn, Close::Clean, turn),
             Waiting::Head => self.refuse_and_close(conn, Refusal::Timeout("The request head took too long")),
             Waiting::Body => self.refuse_and_close(conn, Refusal::Timeout("The request body took too long")),

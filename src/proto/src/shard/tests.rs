@@ -2,6 +2,7 @@
 
 mod counted;
 mod hang_up;
+mod late;
 mod simulated;
 
 use bytes::Bytes;
