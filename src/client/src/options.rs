@@ -80,9 +80,7 @@ pub struct Endpoint {
     pub(crate) tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
 }
 
-/// Reads a URL: where the server is, and what a machine must know of it. For those who move the bytes themselves; [`connect`] does this.
-///
-/// [`connect`]: crate::monoio::connect
+/// Reads a URL: where the server is, and what a machine must know of it. For those who move the bytes themselves.
 pub fn endpoint(url: &str, options: Options) -> Result<(Endpoint, Config), BadEndpoint> {
     let bad_url = || BadEndpoint::Url(url.to_owned());
     let uri: http::Uri = url.parse().map_err(|_| bad_url())?;
