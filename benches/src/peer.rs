@@ -18,6 +18,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::serve::ListenerExt;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{ProgressNotificationParam, ServerCapabilities, ServerConfig};
 use rmcp::service::RequestContext;
@@ -60,7 +61,8 @@ fn serve(listener: TcpListener, router: Router) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
     listener.set_nonblocking(true)?;
     runtime.block_on(async {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
+        // Without it each answer on a kept connection waits for the acknowledgement of the one before.
+        let listener = tokio::net::TcpListener::from_std(listener)?.tap_io(|socket| drop(socket.set_nodelay(true)));
         axum::serve(listener, router).await
     })
 }
