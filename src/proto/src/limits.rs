@@ -59,6 +59,9 @@ pub struct Limits {
     pub call_records: usize,
     /// Finished streams whose tombstone is kept, of one session. Past it: 404 `forgotten`.
     pub finished_streams: usize,
+    /// Requests without a session in flight at once, streams of changes among them. One more: 503 `shed`. Reason: each has a slot, a
+    /// timer and about 600 bytes.
+    pub exchanges: u32,
     /// Resource subscriptions remembered, of one session. Past it a `resync` names only those kept.
     pub subscriptions: usize,
 
@@ -120,6 +123,7 @@ impl Default for Limits {
             id_bytes: 256,
             call_records: 4_096,
             finished_streams: 4_096,
+            exchanges: 10_000,
             subscriptions: 256,
             log_bytes: 64 << 20,
             pinned_percent: 25,

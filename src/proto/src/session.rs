@@ -137,6 +137,8 @@ pub enum Effect {
     Subscribe(Box<str>),
     /// It ends a subscription.
     Unsubscribe(Box<str>),
+    /// It is a stream of changes (`subscriptions/listen`): what is said on it names it, and it ends without a result.
+    Listen,
 }
 
 /// A request to the client that is not answered yet.
@@ -317,6 +319,24 @@ impl Session {
             written: Position::START,
             timer: None,
         }
+    }
+
+    /// One request without a session, with its answer: it lives as long as its stream has a connection, and no client can name it.
+    pub fn exchange(id: SessionId, principal: Principal, revision: Revision, ids: CallIds, now: Instant) -> Self {
+        let mut exchange = Self::new(id, principal, ids, now);
+        exchange.revision = Some(revision);
+        exchange.streams.clear();
+        exchange
+    }
+
+    /// Whether it is one request without a session.
+    pub fn is_exchange(&self) -> bool {
+        self.revision.is_some_and(|revision| !revision.rules().sessions)
+    }
+
+    /// The client's id of the `subscriptions/listen` that it is, if it is one.
+    pub fn listen(&self) -> Option<&Id> {
+        self.calls.iter().find(|call| call.effect == Effect::Listen).map(|call| &call.id)
     }
 
     /// Begins a stream. `None` when this life has had 2³² − 1 of them.

@@ -57,6 +57,7 @@ mod listener;
 mod mail;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+mod param_headers;
 mod random;
 mod sent;
 mod session;

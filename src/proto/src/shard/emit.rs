@@ -50,6 +50,7 @@ impl Shard {
         let session = self.session(slot).ok_or(NotTaken::SessionEnded)?;
         match to {
             Target::Call(call) => session.call(call).map(|call| call.stream).ok_or(NotTaken::CallEnded),
+            Target::Standalone if session.is_exchange() => Err(NotTaken::NoSession),
             Target::Standalone => Ok(StreamNumber::STANDALONE),
             Target::Unnamed => Ok(match &session.calls[..] {
                 [only] => only.stream,
@@ -80,6 +81,12 @@ impl Shard {
         if self.session(slot).and_then(|session| session.stream(number)).is_some_and(|stream| stream.json_only) {
             self.counters.notifications_dropped += 1;
             return Ok(());
+        }
+        if let Some(listen) = self.session(slot).and_then(|session| session.listen()) {
+            put_back = mcp::put_subscription(params, listen);
+            if put_back.is_none() {
+                return Err(NotTaken::Malformed);
+            }
         }
         let params = put_back.as_deref().or(params);
         let mut message = Vec::with_capacity(ENVELOPE + method.len() + params.map_or(0, <[u8]>::len));
@@ -113,6 +120,10 @@ impl Shard {
         check_json(params)?;
         let number = self.target(slot, to)?;
         let session = self.session(slot).ok_or(NotTaken::SessionEnded)?;
+        // 2026-07-28, Streamable HTTP, "Receiving Messages": "The server MUST NOT send independent JSON-RPC requests on this stream."
+        if session.is_exchange() {
+            return Err(NotTaken::NoSession);
+        }
         if session.requests.len() >= self.config.limits.client_requests {
             return Err(NotTaken::TooManyRequests);
         }
@@ -150,6 +161,9 @@ impl Shard {
         let found = session.call(call).ok_or(NotTaken::CallEnded)?;
         if found.effect == Effect::Initialize {
             return self.emit_initialize_answer(slot, call, answer, turn);
+        }
+        if session.is_exchange() {
+            return self.answer_exchange(slot, call, answer, turn);
         }
         let (Ok(body) | Err(body)) = answer;
         let mut message = Vec::with_capacity(ENVELOPE + body.len());
@@ -204,6 +218,8 @@ impl Shard {
             return Err(NotTaken::SessionEnded);
         };
         let (incarnation, id) = (session.incarnation, session.id);
+        // 2026-07-28, Streamable HTTP: "Resumable SSE streams via `Last-Event-ID` are not supported": an id would promise what is not kept.
+        let resumable = !session.is_exchange();
         let stream = session.stream_mut(number).ok_or(NotTaken::CallEnded)?;
         let ring = match stream.ring {
             Some(ring) => ring,
@@ -212,8 +228,9 @@ impl Shard {
                 *stream.ring.insert(ring)
             }
         };
-        let cursor = Cursor::new(incarnation, number, self.log.next(ring)).encode(&self.config.key, &id);
-        let frame = Frame { event: None, id: FieldValue::new(cursor.as_str()), retry: None, data: Some(message) };
+        let cursor = resumable.then(|| Cursor::new(incarnation, number, self.log.next(ring)).encode(&self.config.key, &id));
+        let id = cursor.as_ref().and_then(|cursor| FieldValue::new(cursor.as_str()));
+        let frame = Frame { event: None, id, retry: None, data: Some(message) };
         let hint = message.len() + FRAME_OVERHEAD;
         let appended = self.log.append(ring, kind, turn.now, hint, |out| frame.encode(out));
         if appended == Err(Full::Lingering) {

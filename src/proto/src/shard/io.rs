@@ -11,6 +11,7 @@ use crate::http::Head;
 pub use crate::ids::ConnId;
 use crate::ids::{CallId, ClientRequestId, Principal, SessionId, ShardIndex};
 use crate::incarnations::Liveness;
+use crate::mcp::Revision;
 use crate::refusal::Ended;
 use crate::time::Instant;
 
@@ -146,6 +147,8 @@ pub enum NotTaken {
     TooManyRequests,
     /// The answer's policy is JSON: nothing but a result can reach the client on this call.
     JsonOnly,
+    /// The call has no session: its client cannot be asked (the result may say what is wanted), and there is no other stream than its own.
+    NoSession,
     /// The emission is no valid JSON, or an `initialize` result without a protocol version of ours.
     Malformed,
 }
@@ -241,6 +244,22 @@ pub enum Delivery {
         /// A JSON value; its progress token, if any, is ours.
         params: Option<Bytes>,
     },
+    /// A request without a session: to be answered once, under this session's name, which no client knows and which ends with the answer.
+    /// Nothing else is told of such a session but what becomes of the call.
+    Exchange {
+        /// Whose request.
+        principal: Principal,
+        /// Its name.
+        call: CallId,
+        /// What it speaks.
+        revision: Revision,
+        /// Its method.
+        method: Box<str>,
+        /// A JSON object with the client's `_meta`; its progress token, if any, is ours.
+        params: Bytes,
+        /// The `Mcp-Param-…` fields of its head: the name behind that prefix, and the value as it was sent.
+        param_headers: Vec<(Box<str>, Box<[u8]>)>,
+    },
     /// A notification of the client (cancellations excepted).
     Notification {
         /// Its method.
@@ -274,7 +293,7 @@ pub enum Delivery {
 /// Why a call needs no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enum)]
 pub enum Cancelled {
-    /// The client said so.
+    /// The client said so; where a request has no session, by closing its stream.
     ByClient,
     /// It reached `limits.call_max_age`.
     Age,

@@ -1,11 +1,12 @@
 //! The machine of one core: inputs in, outputs out; it owns every session, connection, event and timer of its shard.
 //!
 //! Never does I/O, asks the time, draws a random number or starts a thread: see `io` for the cut. The work is divided by what causes
-//! it: `request` (what a client asks), `emit` (what a handler says), `life` (sessions begin, rotate and end; drain), `serve`
+//! it: `request` (what a client asks), `exchange` (what it asks without a session), `emit` (what a handler says), `life` (sessions begin, rotate and end; drain), `serve`
 //! (connections on streams) and `reply` (answers as bytes).
 
 pub mod counters;
 mod emit;
+mod exchange;
 pub mod io;
 mod life;
 mod reply;
@@ -55,6 +56,9 @@ pub struct Config {
     pub finished: Finished,
     /// The form of a call's answer.
     pub response: ResponsePolicy,
+    /// Whether the handler serves requests without a session. Where it does not, a client of such a revision is told so in a way that it
+    /// falls back on.
+    pub exchanges: bool,
 }
 
 /// What a cursor at the end of a finished stream is answered (row 12).
@@ -108,6 +112,8 @@ pub struct Shard {
     open: u32,
     sessions: Vec<Option<Box<Session>>>,
     alive: u32,
+    /// Requests without a session in flight.
+    exchanges: u32,
     next_call: u64,
     drain: Option<Drain>,
     wake_at: Option<Instant>,
@@ -163,6 +169,7 @@ impl Shard {
             open: 0,
             sessions: Vec::new(),
             alive: 0,
+            exchanges: 0,
             next_call: 1,
             drain: None,
             wake_at: None,
@@ -424,7 +431,7 @@ impl Shard {
 
     /// The sessions alive on this shard.
     pub fn sessions(&self) -> impl Iterator<Item = SessionView> + '_ {
-        self.sessions.iter().flatten().map(|session| SessionView {
+        self.sessions.iter().flatten().filter(|session| !session.is_exchange()).map(|session| SessionView {
             id: session.id,
             principal: session.principal.clone(),
             incarnation: session.incarnation,
@@ -460,6 +467,8 @@ impl Shard {
             counters: self.counters.clone(),
             sessions: self.alive,
             sessions_max: self.config.limits.sessions,
+            exchanges: self.exchanges,
+            exchanges_max: self.config.limits.exchanges,
             connections: self.open,
             connections_max: self.config.limits.connections,
             timers: self.wheel.len(),
@@ -496,6 +505,7 @@ impl fmt::Debug for Shard {
         f.debug_struct("Shard")
             .field("shard", &self.config.shard.0)
             .field("sessions", &self.alive)
+            .field("exchanges", &self.exchanges)
             .field("connections", &self.open)
             .field("timers", &self.wheel.len())
             .field("log", &self.log)

@@ -30,12 +30,12 @@ enum Place {
 }
 
 /// A POSTed request on its way to becoming a call.
-struct Presenting<'a> {
-    request: mcp::Request<'a>,
-    call: CallId,
+pub(super) struct Presenting<'a> {
+    pub request: mcp::Request<'a>,
+    pub call: CallId,
     /// Its params with our progress token, and the client's.
-    params: Option<Bytes>,
-    token: Option<Id>,
+    pub params: Option<Bytes>,
+    pub token: Option<Id>,
 }
 
 impl Shard {
@@ -261,6 +261,9 @@ impl Shard {
     // ---- DELETE ----
 
     fn delete(&mut self, conn: ConnId, request: &Request, principal: &Principal, turn: &mut Turn<'_>) {
+        if let Err(refusal @ Refusal::MethodNotAllowed) = self.check_revision(&request.head, true) {
+            return self.refuse_request(conn, request, refusal, None);
+        }
         let Some(slot) = self.place(conn, request, principal, None, turn) else { return };
         let calls = self.session(slot).map_or(0, |session| session.calls.len());
         if !(canary::bites(Canary::DeadSessionLives) && calls == 2) {
@@ -276,6 +279,9 @@ impl Shard {
             Ok(body) => body,
             Err(refusal) => return self.refuse_request(conn, request, refusal, None),
         };
+        if self.is_exchange(&request.head, &body) {
+            return self.post_exchange(conn, request, body, principal, turn);
+        }
         let (id, batch) = match &body {
             Body::One(Message::Request(call)) if call.method == "initialize" => {
                 return self.initialize(conn, request, call, principal, turn);
@@ -357,7 +363,7 @@ impl Shard {
     }
 
     /// Makes a request ready to become a call: it gets its name, and its progress token becomes ours.
-    fn present<'a>(&mut self, request: mcp::Request<'a>) -> Result<Presenting<'a>, (Id, Refusal)> {
+    pub(super) fn present<'a>(&mut self, request: mcp::Request<'a>) -> Result<Presenting<'a>, (Id, Refusal)> {
         let call = self.name_call();
         match request.params.map(|raw| mcp::take_progress_token(raw, call.0, &self.config.limits)) {
             None => Ok(Presenting { request, call, params: None, token: None }),
