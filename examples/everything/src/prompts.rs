@@ -70,7 +70,9 @@ const COMES_AND_GOES: &str = "test_prompt_comes_and_goes";
 pub(crate) fn list(context: &Context<'_>) -> Value {
     let mut prompts = fixed();
     if context.memory.is_stateless() {
-        prompts.push(json!({ "name": IN_ROUNDS, "description": "A prompt that asks the client's user for its context.", "arguments": [] }));
+        prompts.push(
+            json!({ "name": IN_ROUNDS, "description": "A prompt that asks the client's user for its context.", "arguments": [] }),
+        );
         if context.shared.prompts_changed() {
             prompts.push(json!({ "name": COMES_AND_GOES, "description": "A prompt that comes and goes.", "arguments": [] }));
         }

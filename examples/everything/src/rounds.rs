@@ -55,7 +55,12 @@ impl Seal {
 
     /// A state that says `said` to the next round of a request called `of`.
     pub(crate) fn seal(&self, call: &Call, of: &str, said: &Value) -> String {
-        self.close(&State { principal: call.session().principal().as_str().into(), of: of.into(), until: now() + STATE_TTL.as_secs(), said: said.clone() })
+        self.close(&State {
+            principal: call.session().principal().as_str().into(),
+            of: of.into(),
+            until: now() + STATE_TTL.as_secs(),
+            said: said.clone(),
+        })
     }
 
     fn close(&self, state: &State) -> String {
@@ -66,10 +71,12 @@ impl Seal {
 
     /// What a state says. The same, item 4: servers "MUST reject state that fails verification".
     pub(crate) fn open(&self, call: &Call, of: &str, sealed: &str) -> Result<Value, RpcError> {
-        let state = self.unseal(sealed).filter(|state| {
-            state.principal == call.session().principal().as_str() && state.of == of && state.until >= now()
-        });
-        state.map(|state| state.said).ok_or_else(|| RpcError::invalid_params("requestState is not one of this request's, or too old"))
+        let state = self
+            .unseal(sealed)
+            .filter(|state| state.principal == call.session().principal().as_str() && state.of == of && state.until >= now());
+        state
+            .map(|state| state.said)
+            .ok_or_else(|| RpcError::invalid_params("requestState is not one of this request's, or too old"))
     }
 
     fn unseal(&self, sealed: &str) -> Option<State> {

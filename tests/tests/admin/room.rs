@@ -52,6 +52,7 @@ scenarios! {
     ], |bed: &Bed| Connection::open(bed.server.address);
     the_limits_are_what_the_options_say: limited, [
         "rejoin_sessions_limit" To 8.0,
+        "rejoin_exchanges_limit" To 10000.0,
         "rejoin_connections_limit" To 6.0,
         "rejoin_log_limit_bytes" To 4194304.0,
         "rejoin_log_pinned_limit_bytes" To 1048576.0,

@@ -61,7 +61,9 @@ pub(super) async fn run(name: &str, arguments: &Value, context: &Context<'_>) ->
         return Some(in_the_head(arguments, context));
     }
     let work = match name {
-        "test_missing_capability" => context.memory.client.needs("sampling").map(|()| text_result("The client can be asked for its model.")),
+        "test_missing_capability" => {
+            context.memory.client.needs("sampling").map(|()| text_result("The client can be asked for its model."))
+        }
         "test_streaming_elicitation" => streaming(context).await,
         "test_logging_tool" => logging(context).await,
         "test_trigger_tool_change" => Ok(tool_change(context).await),
@@ -151,7 +153,9 @@ fn roots(context: &Context<'_>) -> Result<Reply, RpcError> {
 fn with_state(name: &str, context: &Context<'_>) -> Result<Reply, RpcError> {
     let (given, seal) = (Given::of(context.call)?, context.shared.seal());
     context.memory.client.needs("elicitation")?;
-    let ask = || required(&[("confirm", form("Please confirm", "ok", "boolean"))], Some(seal.seal(context.call, name, &json!("asked"))));
+    let ask = || {
+        required(&[("confirm", form("Please confirm", "ok", "boolean"))], Some(seal.seal(context.call, name, &json!("asked"))))
+    };
     let Some(state) = &given.state else { return Ok(ask()) };
     seal.open(context.call, name, state)?;
     let Some(response) = given.response("confirm") else { return Ok(ask()) };

@@ -22,7 +22,9 @@ pub use json::{is_json, is_json_object};
 pub use message::{Body, Message, Notification, Request, Response, parse};
 pub use records::{CallIds, Execution, Presented};
 pub use revision::{Revision, Rules, explain};
-pub use rewrite::{progress_for_client, progress_token, put_progress_token, put_subscription, take_progress_token, with_result_type};
+pub use rewrite::{
+    progress_for_client, progress_token, put_progress_token, put_subscription, take_progress_token, with_result_type,
+};
 pub use seen::{Overflow, SeenIds};
 pub use stateless::{LISTEN, check_standard_headers, check_version_header, decode_header, named_revision, required_meta};
 pub use write::{write_error, write_notification, write_request, write_result};

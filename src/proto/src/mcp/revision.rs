@@ -145,7 +145,8 @@ impl Revision {
 pub fn explain() -> String {
     use std::fmt::Write;
     let mut text = String::new();
-    let columns = ["revision", "sessions", "resumes", "batches", "opening event", "a close cancels", "headers checked", "methods gone"];
+    let columns =
+        ["revision", "sessions", "resumes", "batches", "opening event", "a close cancels", "headers checked", "methods gone"];
     let mut line = |cells: [&str; 8]| {
         let [name, cells @ .., last] = cells;
         let padded: String = cells.iter().zip([8, 7, 7, 13, 15, 42]).map(|(cell, width)| format!("  {cell:width$}")).collect();

@@ -222,7 +222,9 @@ mod tests {
             assert_eq!(put(params, &Id::Integer(1)).as_deref(), Some(expected));
         }
         assert!(put(None, &Id::Text("a\"b".into())).unwrap().contains(r#":"a\"b"}"#));
-        for params in ["[]", r#"{"_meta":1}"#, r#"{"_meta":{},"_meta":{}}"#, r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":2}}"#] {
+        for params in
+            ["[]", r#"{"_meta":1}"#, r#"{"_meta":{},"_meta":{}}"#, r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":2}}"#]
+        {
             assert_eq!(put(Some(params), &Id::Integer(1)), None, "{params}");
         }
     }

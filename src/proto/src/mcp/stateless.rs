@@ -38,7 +38,9 @@ pub fn named_revision<'a>(params: Option<&'a RawValue>) -> Option<Cow<'a, str>> 
 /// 2026-07-28, basic, "Per-request protocol fields": "A request missing any required field is malformed; the server MUST reject it with
 /// JSON-RPC error code `-32602` (Invalid params). On HTTP, the response status MUST be `400 Bad Request`." `clientInfo` is not required.
 pub fn required_meta<'a>(params: Option<&'a RawValue>) -> Result<Cow<'a, str>, Refusal> {
-    let missing = || Refusal::InvalidParams("params._meta with io.modelcontextprotocol/protocolVersion and …/clientCapabilities is required");
+    let missing = || {
+        Refusal::InvalidParams("params._meta with io.modelcontextprotocol/protocolVersion and …/clientCapabilities is required")
+    };
     let params = params.filter(|params| params.get().starts_with('{')).ok_or_else(missing)?;
     let [meta] = json::members(params.get(), ["_meta"]).map_err(|_| missing())?;
     let meta = meta.one().filter(|meta| meta.get().starts_with('{')).ok_or_else(missing)?;
@@ -188,7 +190,8 @@ mod tests {
 
     #[test]
     fn a_name_is_asked_of_the_three_requests_that_have_one() {
-        let (uri, list) = (request("resources/read", r#"{"uri":"test://a","name":"b"}"#), request("tools/list", r#"{"name":"a"}"#));
+        let (uri, list) =
+            (request("resources/read", r#"{"uri":"test://a","name":"b"}"#), request("tools/list", r#"{"name":"a"}"#));
         assert_eq!(check_standard_headers(&head("Mcp-Method: resources/read\r\nMcp-Name: test://a\r\n"), &uri), Ok(()));
         assert!(check_standard_headers(&head("Mcp-Method: resources/read\r\nMcp-Name: b\r\n"), &uri).is_err());
         assert_eq!(check_standard_headers(&head("Mcp-Method: tools/list\r\n"), &list), Ok(()));
@@ -200,7 +203,11 @@ mod tests {
     #[test]
     fn the_revision_in_the_head_is_the_one_in_the_body() {
         assert_eq!(check_version_header(&head("MCP-Protocol-Version: 2026-07-28\r\n"), "2026-07-28"), Ok(()));
-        for wrong in ["", "MCP-Protocol-Version: 2025-11-25\r\n", "MCP-Protocol-Version: 2026-07-28\r\nMCP-Protocol-Version: 2026-07-28\r\n"] {
+        for wrong in [
+            "",
+            "MCP-Protocol-Version: 2025-11-25\r\n",
+            "MCP-Protocol-Version: 2026-07-28\r\nMCP-Protocol-Version: 2026-07-28\r\n",
+        ] {
             assert!(check_version_header(&head(wrong), "2026-07-28").is_err(), "{wrong}");
         }
     }

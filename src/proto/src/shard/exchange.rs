@@ -236,15 +236,7 @@ impl Shard {
     }
 
     /// Nothing was said before the answer: it goes to its connection without a way through the log.
-    fn answer_at_once(
-        &mut self,
-        conn: ConnId,
-        slot: SlotIndex,
-        call: CallId,
-        status: u16,
-        message: &[u8],
-        turn: &mut Turn<'_>,
-    ) {
+    fn answer_at_once(&mut self, conn: ConnId, slot: SlotIndex, call: CallId, status: u16, message: &[u8], turn: &mut Turn<'_>) {
         self.take_out(slot, call);
         self.detach(conn, turn);
         self.answer(conn, &Whole { status, json: true, verdict: None, fields: &[], body: message });

@@ -16,8 +16,7 @@ use super::{Config, Shard};
 /// The methods of the endpoint, for `Allow` (RFC 9110, section 10.2.1).
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 /// Request fields that a browser may send (preflight).
-const REQUEST_FIELDS: &str =
-    "Accept, Authorization, Content-Type, Idempotency-Key, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id";
+const REQUEST_FIELDS: &str = "Accept, Authorization, Content-Type, Idempotency-Key, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id";
 /// Answer fields that a browser's script may read.
 const EXPOSED_FIELDS: &str = "Mcp-Session-Id, Rejoin-Verdict, Retry-After, WWW-Authenticate";
 /// Longest revision that a refusal repeats, in characters. Reason: it is the client's, and there is none that is longer.

@@ -1,6 +1,7 @@
 //! The machine's behaviour, one shard at a time: bytes in, bytes out.
 
 mod counted;
+mod exchanges;
 mod hang_up;
 mod late;
 mod simulated;
