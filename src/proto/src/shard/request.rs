@@ -261,7 +261,11 @@ impl Shard {
     // ---- DELETE ----
 
     fn delete(&mut self, conn: ConnId, request: &Request, principal: &Principal, turn: &mut Turn<'_>) {
-        if let Err(refusal @ Refusal::MethodNotAllowed) = self.check_revision(&request.head, true) {
+        // 2026-07-28, Streamable HTTP, "Earlier Streamable HTTP Revisions": "HTTP GET or DELETE to the MCP endpoint: respond with
+        // `405 Method Not Allowed`."
+        if self.config.exchanges
+            && let Err(refusal @ Refusal::MethodNotAllowed) = self.check_revision(&request.head, true)
+        {
             return self.refuse_request(conn, request, refusal, None);
         }
         let Some(slot) = self.place(conn, request, principal, None, turn) else { return };
