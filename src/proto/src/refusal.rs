@@ -95,6 +95,8 @@ pub enum Refusal {
     SessionRequired,
     /// The session, its incarnation or the stream is gone.
     SessionExpired(Ended),
+    /// The idempotency key stands for another body.
+    KeyReused,
     /// `Last-Event-ID` is no cursor of this session.
     InvalidCursor(&'static str),
     /// There is no room; says of what, and how people are told.
@@ -125,6 +127,7 @@ pub enum RefusalKind {
     MethodNotFound,
     SessionRequired,
     SessionExpired(Ended),
+    KeyReused,
     InvalidCursor,
     Shed,
 }
@@ -153,6 +156,7 @@ impl RefusalKind {
             Self::MethodNotFound => Refusal::MethodNotFound,
             Self::SessionRequired => Refusal::SessionRequired,
             Self::SessionExpired(ended) => Refusal::SessionExpired(ended),
+            Self::KeyReused => Refusal::KeyReused,
             Self::InvalidCursor => Refusal::InvalidCursor(""),
             Self::Shed => Refusal::Shed(Room::Handler, ""),
         }
@@ -172,6 +176,8 @@ pub enum Room {
     Call,
     /// A request more without a session: it was refused.
     Exchange,
+    /// A record of an idempotency key more, or a call more that waits under one: it was refused.
+    Key,
     /// Whatever the handler has too much of: the call was refused.
     Handler,
     /// The event log, which a reader that was too slow filled: the reader was cut off.
@@ -189,6 +195,7 @@ impl Room {
             Self::Session => "sessions",
             Self::Call => "calls",
             Self::Exchange => "exchanges",
+            Self::Key => "idempotency_keys",
             Self::Handler => "handler",
             Self::SlowReader => "slow_reader",
             Self::Draining => "draining",
@@ -199,7 +206,7 @@ impl Room {
     /// affair, and a drain is no lack of room.
     pub const fn is_the_servers(self) -> bool {
         match self {
-            Self::Connection | Self::Herd | Self::Session | Self::Exchange | Self::Handler | Self::SlowReader => true,
+            Self::Connection | Self::Herd | Self::Session | Self::Exchange | Self::Key | Self::Handler | Self::SlowReader => true,
             Self::Call | Self::Draining => false,
         }
     }
@@ -283,6 +290,8 @@ impl Refusal {
     pub const TOO_MANY_CALLS: Self = Self::Shed(Room::Call, "The session has too many calls in flight");
     /// Of requests without a session in flight.
     pub const TOO_MANY_EXCHANGES: Self = Self::Shed(Room::Exchange, "The server has too many requests in flight");
+    /// Of idempotency keys.
+    pub const TOO_MANY_KEYS: Self = Self::Shed(Room::Key, "The server has too many idempotency keys in use");
     /// Of a session's streams since it began: their numbers are used up.
     pub const TOO_MANY_CALLS_EVER: Self = Self::Shed(Room::Call, "The session has had too many calls");
     /// Of anything new, while the server drains.
@@ -311,6 +320,7 @@ impl Refusal {
             Self::MethodNotFound => RefusalKind::MethodNotFound,
             Self::SessionRequired => RefusalKind::SessionRequired,
             Self::SessionExpired(ended) => RefusalKind::SessionExpired(ended),
+            Self::KeyReused => RefusalKind::KeyReused,
             Self::InvalidCursor(_) => RefusalKind::InvalidCursor,
             Self::Shed(..) => RefusalKind::Shed,
         }
@@ -397,6 +407,15 @@ impl Refusal {
                     _ => "Session not found",
                 },
                 Some(ended.reason()),
+                false,
+            ),
+            Self::KeyReused => row(
+                422,
+                "idempotency_key_reused",
+                RPC_OTHER,
+                FixRequest,
+                "The idempotency key was used for another request",
+                None,
                 false,
             ),
             Self::InvalidCursor(why) => row(400, "invalid_cursor", RPC_OTHER, FixRequest, why, None, false),

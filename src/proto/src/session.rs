@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::eventlog::{EventLog, RingId};
 use crate::ids::{CallId, ClientRequestId, ConnId, Incarnation, Position, Principal, SessionId, StreamNumber};
+use crate::keyed::KeyHash;
 use crate::lists;
 use crate::mcp::{CallIds, Id, ListChanged, Revision};
 use crate::resume::{self, Following, Reach};
@@ -124,6 +125,8 @@ pub struct Call {
     pub begun: Instant,
     /// Its maximum age.
     pub timer: Timer,
+    /// The idempotency key whose record waits for it, or under which it waits.
+    pub keyed: Option<KeyHash>,
 }
 
 /// What a call's success changes in its session.
@@ -431,6 +434,11 @@ impl Session {
     /// A call in flight.
     pub fn call(&self, call: CallId) -> Option<&Call> {
         self.calls.binary_search_by_key(&call, |one| one.call).ok().map(|index| &self.calls[index])
+    }
+
+    /// The same, to change.
+    pub fn call_mut(&mut self, call: CallId) -> Option<&mut Call> {
+        self.calls.binary_search_by_key(&call, |one| one.call).ok().map(|index| &mut self.calls[index])
     }
 
     /// Takes a call out of flight.

@@ -39,6 +39,7 @@ fn refusals() -> Vec<Refusal> {
         Refusal::MethodNotFound,
         Refusal::SessionRequired,
         Refusal::SessionExpired(Ended::Unknown),
+        Refusal::KeyReused,
         Refusal::InvalidCursor("why"),
         Refusal::Shed(Room::Session, "why"),
     ];
@@ -48,7 +49,11 @@ fn refusals() -> Vec<Refusal> {
             Refusal::MethodNotAllowed | Refusal::NotAcceptable(_) | Refusal::UnsupportedMediaType | Refusal::Timeout(_) => {}
             Refusal::TooLarge | Refusal::HeadTooLarge | Refusal::TargetTooLong | Refusal::ParseError => {}
             Refusal::InvalidRequest(_) | Refusal::UnsupportedRevision | Refusal::SessionRequired => {}
-            Refusal::RevisionNotServed | Refusal::InvalidParams(_) | Refusal::HeaderMismatch(_) | Refusal::MethodNotFound => {}
+            Refusal::KeyReused
+            | Refusal::RevisionNotServed
+            | Refusal::InvalidParams(_)
+            | Refusal::HeaderMismatch(_)
+            | Refusal::MethodNotFound => {}
             Refusal::SessionExpired(_) | Refusal::InvalidCursor(_) | Refusal::Shed(..) => {}
         }
     }

@@ -212,6 +212,8 @@ fn share(limits: &Limits, shards: usize) -> Limits {
         sessions: limits.sessions.div_ceil(count),
         exchanges: limits.exchanges.div_ceil(count),
         log_bytes: limits.log_bytes.div_ceil(shards),
+        key_records: limits.key_records.div_ceil(shards),
+        key_bytes: limits.key_bytes.div_ceil(shards),
         ..limits.clone()
     }
 }
@@ -257,6 +259,7 @@ impl<F> Made<F> {
         let names = Names::new(Some(&bound), &builder.allow_hosts, &builder.allow_origins).map_err(StartError::Name)?;
         let config = Config {
             shard: ShardIndex(0),
+            shards: u16::try_from(shards).unwrap_or(u16::MAX),
             boot,
             key: builder.key.clone().unwrap_or_else(|| Key::new(key)),
             path: builder.path.clone(),

@@ -161,6 +161,7 @@ impl<'m> World<'m> {
         for index in (0..self.plan.shards).map(ShardIndex) {
             let config = Config {
                 shard: index,
+                shards: self.plan.shards.into(),
                 boot,
                 key: self.key.clone(),
                 path: "/mcp".into(),

@@ -15,7 +15,8 @@ mod stateless;
 mod write;
 
 pub use fields::{
-    ListChanged, cancelled_request, integer_at, list_changed, protocol_version, requested_version, resource_uri, text_at,
+    ListChanged, cancelled_request, idempotency_key, integer_at, list_changed, protocol_version, requested_version, resource_uri,
+    text_at, without_meta,
 };
 pub use id::{Id, Large};
 pub use json::{is_json, is_json_object};

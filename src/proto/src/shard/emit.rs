@@ -6,12 +6,14 @@ use crate::canary::{self, Canary};
 use crate::connection::Form;
 use crate::eventlog::{Full, Kind};
 use crate::ids::{CallId, ClientRequestId, ConnId, Cursor, Position, SessionId, SlotIndex, StreamNumber};
+use crate::keyed;
 use crate::mcp;
-use crate::refusal::{Refusal, Room};
+use crate::refusal::{Ended, Refusal, Room};
 use crate::session::{AnswerState, Attached, Call, ClientRequest, Effect};
 use crate::sse::{FieldValue, Frame};
 
 use super::io::{Cancelled, Close, Delivery, Emission, NotTaken, Outcome, Output, Target};
+use super::keys::outcome_of;
 use super::{Due, ResponsePolicy, Shard, Turn, reply};
 
 /// Bytes of a frame around its message, at most: `id: ` with the longest cursor, `data: `, line ends.
@@ -175,6 +177,7 @@ impl Shard {
         if message.len() > self.config.limits.message_bytes {
             return Err(NotTaken::TooLarge);
         }
+        self.settle_key(slot, call, || outcome_of(answer), turn);
         let position = self.append_answer(slot, stream, &message, turn);
         if canary::bites(Canary::TwoResults) && position.get() % 10 == 6 {
             self.append_answer(slot, stream, &message, turn);
@@ -275,6 +278,10 @@ impl Shard {
             self.finish_stream(slot, ended.stream);
         }
         self.said(slot, ended.stream, turn);
+        if self.session(slot).is_some_and(|session| session.is_exchange() && session.attached == 0) {
+            // One that went on under its key, for nobody who waits here.
+            self.end_session(slot, Ended::Closed, turn);
+        }
     }
 
     /// Nothing more will be said on a stream.
@@ -316,8 +323,8 @@ impl Shard {
             let form = self.connection(conn).and_then(|connection| connection.serving.as_ref()).map(|serving| serving.form);
             match form {
                 Some(Form::Sse) => self.ready.push_back(conn),
-                Some(Form::Json | Form::Undecided) if finished => self.settle_answer(conn, turn),
-                Some(Form::Undecided) if !only_results => self.open_stream(conn, None, None, turn),
+                Some(Form::Json | Form::Undecided | Form::Held) if finished => self.settle_answer(conn, turn),
+                Some(Form::Undecided | Form::Held) if !only_results => self.open_stream(conn, None, None, turn),
                 _ => {}
             }
         }
@@ -340,8 +347,8 @@ impl Shard {
         match form {
             Form::Sse => return self.ready.push_back(conn),
             Form::Initialize => return self.give_up_answer(conn, turn),
-            Form::Undecided if !stream.only_results(&self.log) => return self.open_stream(conn, None, None, turn),
-            Form::Undecided | Form::Json => {}
+            Form::Undecided | Form::Held if !stream.only_results(&self.log) => return self.open_stream(conn, None, None, turn),
+            Form::Undecided | Form::Held | Form::Json => {}
         }
         let batch = stream.batch;
         let answers: Vec<_> = stream.answers.iter().map(|answer| (answer.id.clone(), answer.state)).collect();
@@ -460,19 +467,25 @@ impl Shard {
 
     /// A call needs no answer any more; its stream ends cleanly without one.
     pub(super) fn cancel_call(&mut self, slot: SlotIndex, call: CallId, why: Cancelled, turn: &mut Turn<'_>) {
+        let waited = self.settle_key(slot, call, || keyed::Outcome::Unknown, turn);
         let Some(session) = self.session(slot) else { return };
-        turn.out.push(Output::Deliver { session: session.id, delivery: Delivery::Cancelled { call, why } });
+        if !waited {
+            turn.out.push(Output::Deliver { session: session.id, delivery: Delivery::Cancelled { call, why } });
+        }
         self.counters.calls_cancelled[why] += 1;
         self.end_call(slot, call, AnswerState::Cancelled, turn);
     }
 
     /// A call is lost: it gets `outcome_unknown`, and its handler is told to stop.
     pub(super) fn lose_call(&mut self, slot: SlotIndex, call: CallId, why: Cancelled, turn: &mut Turn<'_>) {
+        let waited = self.settle_key(slot, call, || keyed::Outcome::Unknown, turn);
         let Some(session) = self.session(slot) else { return };
         let Some(found) = session.call(call) else { return };
         let message = reply::outcome_unknown_message(&found.id);
         let stream = found.stream;
-        turn.out.push(Output::Deliver { session: session.id, delivery: Delivery::Cancelled { call, why } });
+        if !waited {
+            turn.out.push(Output::Deliver { session: session.id, delivery: Delivery::Cancelled { call, why } });
+        }
         self.counters.calls_cancelled[why] += 1;
         self.counters.outcomes_unknown += 1;
         let position = self.append_answer(slot, stream, &message, turn);

@@ -10,11 +10,12 @@ use crate::ids::{CallId, ConnId, Position, Principal, SessionId, SlotIndex};
 use crate::lists;
 use crate::mcp::{self, Body, CallIds, Message, Revision};
 use crate::refusal::{
-    Ended, RPC_HEADER_MISMATCH, RPC_METHOD_NOT_FOUND, RPC_MISSING_CAPABILITY, RPC_UNSUPPORTED_VERSION, Refusal, Room,
+    Ended, RPC_HEADER_MISMATCH, RPC_METHOD_NOT_FOUND, RPC_MISSING_CAPABILITY, RPC_UNSUPPORTED_VERSION, Refusal,
 };
 use crate::session::{AnswerState, Effect, Session};
 
 use super::io::{Cancelled, Delivery, NotTaken, Output};
+use super::keys::{Scope, outcome_of};
 use super::life::{Begun, effect_of};
 use super::reply::{Whole, refusal_error};
 use super::request::Presenting;
@@ -89,7 +90,11 @@ impl Shard {
             Ok(None) => return,
             Err(refusal) => return self.refuse(conn, refusal, None, Some(&call.id)),
         };
-        match self.present(call) {
+        let key = self.key_in_head(&request.head);
+        match key
+            .map_err(|refusal| (call.id.clone(), refusal))
+            .and_then(|key| self.present(call, key, &Scope::of(&principal, None)))
+        {
             Ok(presenting) => self.begin_exchange(conn, &request.head, presenting, revision, principal, turn),
             Err((id, refusal)) => self.refuse(conn, refusal, None, Some(&id)),
         }
@@ -122,7 +127,7 @@ impl Shard {
         principal: Principal,
         turn: &mut Turn<'_>,
     ) {
-        let Presenting { request, call, params, token } = presenting;
+        let Presenting { request, call, params, token, keyed } = presenting;
         let room = self.exchanges < self.config.limits.exchanges;
         let Some(slot) = room.then(|| self.writer.reserve()).flatten() else {
             return self.refuse(conn, Refusal::TOO_MANY_EXCHANGES, None, Some(&request.id));
@@ -138,7 +143,11 @@ impl Shard {
         lists::put(&mut self.sessions, slot.0 as usize, Box::new(session));
         self.exchanges += 1;
         // The head waits for the first message, since an error has a status.
-        let form = if json { Form::Json } else { Form::Undecided };
+        let form = match keyed {
+            Some(_) => Form::Held,
+            None if json => Form::Json,
+            None => Form::Undecided,
+        };
         self.attach(conn, Attach { slot, stream: number, position: Position::START, form, joined: false }, turn);
         self.begin(slot, number, Begun { call, id: request.id, token, effect }, turn);
         let param_headers = head.prefixed(PARAM_PREFIX).map(|(name, value)| (String::from_utf8_lossy(name).into(), value.into()));
@@ -150,7 +159,10 @@ impl Shard {
             params: params.unwrap_or_default(),
             param_headers: param_headers.collect(),
         };
-        turn.out.push(Output::Deliver { session: id, delivery });
+        match keyed {
+            Some(key) => self.claim(slot, call, key, delivery, turn),
+            None => turn.out.push(Output::Deliver { session: id, delivery }),
+        }
     }
 
     /// A new id for a session in `slot`.
@@ -189,13 +201,18 @@ impl Shard {
         let conn = session.stream(number).and_then(|stream| stream.attached().first().copied());
         let serving = conn.and_then(|conn| Some((conn, self.connection(conn)?.serving.as_ref()?.form)));
         self.count_answered(slot, call, turn);
+        self.settle_key(slot, call, || outcome_of(answer), turn);
         match serving {
             Some((conn, Form::Json)) => self.answer_at_once(conn, slot, call, status, &message, turn),
-            Some((conn, Form::Undecided)) if status != 200 || self.config.response != ResponsePolicy::Sse => {
+            Some((conn, Form::Undecided | Form::Held)) if status != 200 || self.config.response != ResponsePolicy::Sse => {
                 self.answer_at_once(conn, slot, call, status, &message, turn);
             }
+            None => {
+                self.take_out(slot, call);
+                self.end_session(slot, Ended::Closed, turn);
+            }
             serving => {
-                if let Some((conn, Form::Undecided)) = serving {
+                if let Some((conn, Form::Undecided | Form::Held)) = serving {
                     self.open_stream(conn, None, None, turn);
                 }
                 let position = self.append_answer(slot, number, &message, turn);
@@ -205,8 +222,8 @@ impl Shard {
         Ok(())
     }
 
-    /// The handler has no room for it: 503, or the same as an error where the stream is open.
-    pub(super) fn shed_exchange(
+    /// A request is refused after it was taken in: by the refusal's status, or by the same as an error where the stream is open.
+    pub(super) fn refuse_exchange(
         &mut self,
         slot: SlotIndex,
         call: CallId,
@@ -217,8 +234,8 @@ impl Shard {
         let found = session.call(call).ok_or(NotTaken::CallEnded)?;
         let (id, conn) = (found.id.clone(), session.stream(found.stream).and_then(|stream| stream.attached().first().copied()));
         let form = conn.and_then(|conn| Some(self.connection(conn)?.serving.as_ref()?.form));
-        let (Some(conn), Some(Form::Undecided | Form::Json)) = (conn, form) else {
-            self.shed(Room::Handler);
+        let (Some(conn), Some(Form::Held | Form::Undecided | Form::Json)) = (conn, form) else {
+            self.count_refusal(refusal);
             return self.answer_exchange(slot, call, Err(&refusal_error(refusal)), turn);
         };
         self.count_answered(slot, call, turn);
@@ -248,6 +265,9 @@ impl Shard {
     pub(super) fn leave_exchange(&mut self, slot: SlotIndex, turn: &mut Turn<'_>) {
         let Some(session) = self.session(slot).filter(|session| session.attached == 0) else { return };
         if let Some(call) = session.calls.first().map(|call| call.call) {
+            if self.runs_under_key(slot, call) {
+                return;
+            }
             self.cancel_call(slot, call, Cancelled::ByClient, turn);
         }
         self.end_session(slot, Ended::Closed, turn);

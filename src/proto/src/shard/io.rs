@@ -11,6 +11,7 @@ use crate::http::Head;
 pub use crate::ids::ConnId;
 use crate::ids::{CallId, ClientRequestId, Principal, SessionId, ShardIndex};
 use crate::incarnations::Liveness;
+pub use crate::keyed::Mail;
 use crate::mcp::Revision;
 use crate::refusal::Ended;
 use crate::time::Instant;
@@ -68,6 +69,8 @@ pub enum Input<'a> {
     },
     /// A command of the embedder. `Close` and `Rotate` are answered by the first output: `Output::Took`.
     Command(Command),
+    /// Another shard's `Output::Post`.
+    Mail(Mail),
     /// Time passed; `Output::WakeAt` asks for it. (Every other input moves time as well.)
     TimePassed,
 }
@@ -107,6 +110,13 @@ pub enum Output {
         bytes: Bytes,
         /// For `Input::HandedOver`.
         placed: bool,
+    },
+    /// Give this to another shard as `Input::Mail`. It must arrive, and there is no more of it than calls in flight.
+    Post {
+        /// Which shard.
+        to: ShardIndex,
+        /// What.
+        mail: Mail,
     },
     /// Give this to the session's handler.
     Deliver {

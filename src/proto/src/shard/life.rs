@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::connection::{Form, Request};
 use crate::ids::{CallId, ConnId, Position, Principal, SessionId, SlotIndex, StreamNumber};
+use crate::keyed;
 use crate::lists;
 use crate::mcp::{self, CallIds, Id};
 use crate::refusal::{Ended, Refusal, Room};
@@ -50,7 +51,7 @@ impl Shard {
         let timer = self.wheel.schedule(turn.now + self.config.limits.call_max_age, Due::Call(slot, call));
         self.counters.calls_begun += 1;
         let Some(session) = self.session_mut(slot) else { return };
-        session.begin_call(Call { call, stream: number, id: id.clone(), token, effect, begun: turn.now, timer });
+        session.begin_call(Call { call, stream: number, id: id.clone(), token, effect, begun: turn.now, timer, keyed: None });
         if let Some(stream) = session.stream_mut(number) {
             stream.answers.push(Answer { id, state: AnswerState::Pending(call) });
         }
@@ -196,9 +197,11 @@ impl Shard {
         let session = self.session(slot).ok_or(NotTaken::SessionEnded)?;
         let found = session.call(call).ok_or(NotTaken::CallEnded)?;
         if session.is_exchange() {
-            return self.shed_exchange(slot, call, refusal, turn);
+            self.settle_key(slot, call, || keyed::Outcome::NotRun, turn);
+            return self.refuse_exchange(slot, call, refusal, turn);
         }
         if found.effect != Effect::Initialize {
+            self.settle_key(slot, call, || keyed::Outcome::NotRun, turn);
             self.emit_answer(slot, call, Err(&reply::refusal_error(refusal)), turn)?;
             self.shed(Room::Handler);
             return Ok(());

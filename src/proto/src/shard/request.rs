@@ -18,6 +18,7 @@ use crate::session::{AnswerState, Stream};
 
 use super::counters::{Avoided, Resumed};
 use super::io::{Cancelled, Delivery, Outcome, Output};
+use super::keys::{Key, Scope};
 use super::life::Begun;
 use super::reply::Whole;
 use super::serve::Attach;
@@ -36,6 +37,8 @@ pub(super) struct Presenting<'a> {
     /// Its params with our progress token, and the client's.
     pub params: Option<Bytes>,
     pub token: Option<Id>,
+    /// Its idempotency key, if it has one.
+    pub keyed: Option<Key>,
 }
 
 impl Shard {
@@ -317,7 +320,15 @@ impl Shard {
             Body::One(message) => vec![message],
             Body::Batch(messages) => messages,
         };
-        self.post_messages(conn, slot, messages, batch, &request.body, turn);
+        let key = match self.key_in_head(&request.head) {
+            Ok(Some(_)) if batch => {
+                let refusal = Refusal::InvalidRequest("Idempotency-Key names one request, and this is a batch");
+                return self.refuse(conn, refusal, None, None);
+            }
+            Ok(key) => key,
+            Err(refusal) => return self.refuse(conn, refusal, None, id.as_ref()),
+        };
+        self.post_messages(conn, slot, messages, batch, (&request.body, key), turn);
     }
 
     fn post_messages(
@@ -326,15 +337,18 @@ impl Shard {
         slot: SlotIndex,
         messages: Vec<Message<'_>>,
         batch: bool,
-        body: &[u8],
+        (body, key): (&[u8], Option<&[u8]>),
         turn: &mut Turn<'_>,
     ) {
+        let Some(session) = self.session(slot) else { return };
+        let (principal, name) = (session.principal.clone(), session.id);
+        let scope = Scope::of(&principal, Some(name));
         // Everything that can refuse comes before anything is executed.
         let mut calls = Vec::new();
         let mut others = Vec::new();
         for message in messages {
             match message {
-                Message::Request(request) => match self.present(request) {
+                Message::Request(request) => match self.present(request, key, &scope) {
                     Ok(presenting) => calls.push(presenting),
                     Err((id, refusal)) => return self.refuse(conn, refusal, None, Some(&id)),
                 },
@@ -367,11 +381,20 @@ impl Shard {
     }
 
     /// Makes a request ready to become a call: it gets its name, and its progress token becomes ours.
-    pub(super) fn present<'a>(&mut self, request: mcp::Request<'a>) -> Result<Presenting<'a>, (Id, Refusal)> {
+    pub(super) fn present<'a>(
+        &mut self,
+        request: mcp::Request<'a>,
+        key_in_head: Option<&[u8]>,
+        scope: &Scope<'_>,
+    ) -> Result<Presenting<'a>, (Id, Refusal)> {
+        let keyed = match self.key_of(key_in_head, &request, scope) {
+            Ok(keyed) => keyed,
+            Err(refusal) => return Err((request.id, refusal)),
+        };
         let call = self.name_call();
         match request.params.map(|raw| mcp::take_progress_token(raw, call.0, &self.config.limits)) {
-            None => Ok(Presenting { request, call, params: None, token: None }),
-            Some(Ok((params, token))) => Ok(Presenting { request, call, params: Some(params.into()), token }),
+            None => Ok(Presenting { request, call, params: None, token: None, keyed }),
+            Some(Ok((params, token))) => Ok(Presenting { request, call, params: Some(params.into()), token, keyed }),
             Some(Err(refusal)) => Err((request.id, refusal)),
         }
     }
@@ -379,6 +402,14 @@ impl Shard {
     /// One POSTed request: executed once, joined, or answered from what is remembered.
     fn post_call(&mut self, conn: ConnId, slot: SlotIndex, calling: Presenting<'_>, body: &[u8], turn: &mut Turn<'_>) {
         let body = self.config.key.body_hash(body);
+        if calling.keyed.is_some() {
+            // A key decides first.
+            return if self.has_room(slot, 1) {
+                self.begin_calls(conn, slot, vec![calling], false, body, turn);
+            } else {
+                self.refuse(conn, Refusal::TOO_MANY_CALLS, None, Some(&calling.request.id));
+            };
+        }
         let Some(session) = self.session_mut(slot) else { return };
         let execution = Execution::Alone { stream: session.next_stream() };
         let (id, tools_call) = (&calling.request.id, calling.request.method == "tools/call");
@@ -435,7 +466,9 @@ impl Shard {
         };
         (stream.batch, stream.json_only) = (batch, json_only);
         let number = stream.number;
-        let form = self.form_of_answers();
+        // A key may stand for another body, which has a status of its own.
+        let held = !batch && calls.iter().any(|calling| calling.keyed.is_some());
+        let form = if held { Form::Held } else { self.form_of_answers() };
         self.attach(conn, Attach { slot, stream: number, position: Position::START, form, joined: false }, turn);
         if form == Form::Sse {
             self.open_stream(conn, None, None, turn);
@@ -459,11 +492,17 @@ impl Shard {
         body: u128,
         turn: &mut Turn<'_>,
     ) -> Option<CallId> {
-        let Presenting { request, call, params, token } = calling;
+        let Presenting { request, call, params, token, keyed } = calling;
         let effect = super::life::effect_of(&request);
         let session = self.session_mut(slot)?;
         let execution = if batch { Execution::Batch { stream } } else { Execution::Alone { stream } };
-        let presented = session.ids.present(&request.id, request.method == "tools/call", body, execution);
+        let presented = match keyed {
+            Some(_) => {
+                session.ids.present_apart(&request.id, body);
+                Presented::Fresh
+            }
+            None => session.ids.present(&request.id, request.method == "tools/call", body, execution),
+        };
         let session = session.id;
         self.counters.sessions_marked += u64::from(matches!(presented, Presented::Reused | Presented::Overflowed));
         self.begin(slot, stream, Begun { call, id: request.id, token, effect }, turn);
@@ -472,7 +511,10 @@ impl Shard {
             return Some(call);
         }
         let delivery = Delivery::Request { call, method: request.method.into_owned().into(), params };
-        turn.out.push(Output::Deliver { session, delivery });
+        match keyed {
+            Some(key) => self.claim(slot, call, key, delivery, turn),
+            None => turn.out.push(Output::Deliver { session, delivery }),
+        }
         None
     }
 

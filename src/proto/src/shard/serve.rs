@@ -363,7 +363,7 @@ impl Shard {
         };
         match form {
             Form::Sse => {}
-            Form::Undecided => self.open_stream(conn, None, None, turn),
+            Form::Undecided | Form::Held => self.open_stream(conn, None, None, turn),
             Form::Json | Form::Initialize => return self.give_up_answer(conn, turn),
         }
         let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return };

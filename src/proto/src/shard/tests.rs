@@ -3,6 +3,7 @@
 mod counted;
 mod exchanges;
 mod hang_up;
+mod keyed;
 mod late;
 mod simulated;
 
@@ -48,6 +49,8 @@ struct Bench {
     took: Option<Result<(), NotTaken>>,
     /// Connections whose sends are not reported as written.
     stuck: Vec<ConnId>,
+    /// What went to other shards.
+    posted: Vec<(ShardIndex, crate::keyed::Mail)>,
 }
 
 impl Bench {
@@ -55,6 +58,7 @@ impl Bench {
         let limits = Limits { log_bytes: 1 << 20, ..Limits::default() };
         let mut config = Config {
             shard: ShardIndex(0),
+            shards: 1,
             boot: Boot(1),
             key: KEY,
             path: "/mcp".into(),
@@ -65,7 +69,7 @@ impl Bench {
             exchanges: true,
         };
         change(&mut config);
-        let (_, writer) = incarnations::table(ShardIndex(0), Boot(1), 64);
+        let (_, writer) = incarnations::table(config.shard, Boot(1), 64);
         Self {
             shard: Shard::new(config, writer, Instant::ORIGIN),
             now: Instant::ORIGIN,
@@ -75,6 +79,7 @@ impl Bench {
             deliveries: Vec::new(),
             took: None,
             stuck: Vec::new(),
+            posted: Vec::new(),
         }
     }
 
@@ -103,6 +108,7 @@ impl Bench {
                 Output::Took(took) => self.took = Some(took),
                 Output::Read { .. } | Output::WakeAt(_) | Output::Drained => {}
                 Output::Handoff { .. } => panic!("one shard hands nothing off"),
+                Output::Post { to, mail } => self.posted.push((to, mail)),
             }
         }
     }

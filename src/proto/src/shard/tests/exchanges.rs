@@ -6,31 +6,33 @@ use crate::refusal::{RefusalKind, Room};
 use crate::shard::io::Cancelled;
 
 /// A request of 2026-07-28 with these params inside, and the head that it needs.
-struct Modern<'a> {
-    method: &'a str,
-    params: &'a str,
+pub(super) struct Modern<'a> {
+    pub method: &'a str,
+    pub params: &'a str,
     /// In place of the head's own fields.
-    fields: Option<&'a str>,
-    meta: &'a str,
+    pub fields: Option<&'a str>,
+    /// Fields beside them.
+    pub more: &'a str,
+    pub meta: &'a str,
 }
 
 const META: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
 
 impl<'a> Modern<'a> {
     fn new(method: &'a str) -> Self {
-        Self { method, params: "", fields: None, meta: META }
+        Self { method, params: "", fields: None, more: "", meta: META }
     }
 
-    fn call() -> Self {
+    pub(super) fn call() -> Self {
         Self { params: r#""name":"t","#, ..Self::new("tools/call") }
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let name = if self.params.contains("\"name\":\"t\"") { "Mcp-Name: t\r\n" } else { "" };
         let own = format!("MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {}\r\n{name}", self.method);
         let (method, params, meta) = (self.method, self.params, self.meta);
         let body = format!(r#"{{"jsonrpc":"2.0","id":"c1","method":"{method}","params":{{{params}"_meta":{{{meta}}}}}}}"#);
-        post(self.fields.unwrap_or(&own), &body)
+        post(&format!("{}{}", self.fields.unwrap_or(&own), self.more), &body)
     }
 }
 
@@ -47,7 +49,7 @@ impl Bench {
         self.emit(session, Emission::Error { call, error: Bytes::copy_from_slice(error.as_bytes()) }).expect("taken");
     }
 
-    fn nothing_is_left(&self) {
+    pub(super) fn nothing_is_left(&self) {
         let snapshot = self.shard.snapshot(self.now);
         assert_eq!((snapshot.exchanges, snapshot.sessions, snapshot.log.streams), (0, 0, 0));
         assert_eq!(self.shard.sessions.iter().flatten().count(), 0);
