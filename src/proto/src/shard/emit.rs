@@ -468,7 +468,8 @@ impl Shard {
     /// A call needs no answer any more; its stream ends cleanly without one.
     pub(super) fn cancel_call(&mut self, slot: SlotIndex, call: CallId, why: Cancelled, turn: &mut Turn<'_>) {
         let waited = self.settle_key(slot, call, || keyed::Outcome::Unknown, turn);
-        let Some(session) = self.session(slot) else { return };
+        // What else waited under its key has its answer by now, perhaps the next that was to be cancelled.
+        let Some(session) = self.session(slot).filter(|session| session.call(call).is_some()) else { return };
         if !waited {
             turn.out.push(Output::Deliver { session: session.id, delivery: Delivery::Cancelled { call, why } });
         }

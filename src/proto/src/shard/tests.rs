@@ -4,6 +4,7 @@ mod counted;
 mod exchanges;
 mod hang_up;
 mod keyed;
+mod keyed_storm;
 mod late;
 mod simulated;
 

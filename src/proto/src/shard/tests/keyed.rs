@@ -227,6 +227,22 @@ fn a_call_that_is_lost_is_unknown_to_all_who_asked_for_it() {
 }
 
 #[test]
+fn a_session_that_ends_with_two_calls_under_one_key_cancels_the_one_that_its_handler_knows() {
+    let mut bench = Bench::new(|_| {});
+    let session = bench.session("2025-11-25");
+    for id in [1, 2] {
+        bench.ask(&keyed(session, HEAD, &numbered(id)));
+    }
+    let (_, call) = bench.executed().expect("the first runs");
+    bench.ask(&format!("DELETE /mcp HTTP/1.1\r\nHost: localhost\r\n{}\r\n", id(session)));
+    let cancelled = bench.deliveries.iter().filter_map(|(_, delivery)| match delivery {
+        Delivery::Cancelled { call, .. } => Some(*call),
+        _ => None,
+    });
+    assert_eq!(cancelled.collect::<Vec<_>>(), [call]);
+}
+
+#[test]
 fn a_call_for_which_its_handler_has_no_room_never_ran() {
     let mut bench = Bench::new(|_| {});
     let request = Modern { more: HEAD, ..Modern::call() }.text();
