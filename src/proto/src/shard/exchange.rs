@@ -17,8 +17,8 @@ use crate::session::{AnswerState, Effect, Session};
 use super::io::{Cancelled, Delivery, NotTaken, Output};
 use super::keys::{Scope, outcome_of};
 use super::life::{Begun, effect_of};
+use super::post::Presenting;
 use super::reply::{Whole, refusal_error};
-use super::request::Presenting;
 use super::serve::Attach;
 use super::{ResponsePolicy, Shard, Turn};
 

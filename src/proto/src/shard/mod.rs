@@ -1,7 +1,8 @@
 //! The machine of one core: inputs in, outputs out; it owns every session, connection, event and timer of its shard.
 //!
 //! Never does I/O, asks the time, draws a random number or starts a thread: see `io` for the cut. The work is divided by what causes
-//! it: `request` (what a client asks), `exchange` (what it asks without a session), `keys` (what it asks under an idempotency key), `emit` (what a handler says), `life` (sessions begin, rotate and end; drain), `serve`
+//! it: `request` (what a client asks), `post` (what it POSTs to a session), `exchange` (what it asks without a session), `keys` (what it asks
+//! under an idempotency key), `emit` (what a handler says), `life` (sessions begin, rotate and end; drain), `serve`
 //! (connections on streams) and `reply` (answers as bytes).
 
 pub mod counters;
@@ -10,6 +11,7 @@ mod exchange;
 pub mod io;
 mod keys;
 mod life;
+mod post;
 mod reply;
 mod request;
 mod serve;
