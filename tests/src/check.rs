@@ -18,6 +18,10 @@ fn rpc_code(code: &str) -> i64 {
         "outcome_unknown" => -32010,
         "parse_error" => -32700,
         "invalid_request" => -32600,
+        "method_not_found" => -32601,
+        "invalid_params" => -32602,
+        "header_mismatch" => -32020,
+        "revision_not_served" => -32022,
         _ => -32000,
     }
 }

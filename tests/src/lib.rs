@@ -18,5 +18,6 @@ pub mod server;
 pub mod session;
 pub mod sim;
 pub mod sse;
+pub mod stateless;
 pub mod tls;
 pub mod wire;

@@ -35,6 +35,7 @@ const SAMPLES: &[(&str, [&str; 3], Option<&str>)] = &[
     ("retry", [r#""1s""#, r#""2s""#, r#""10years""#], Some("0ms")),
     ("keep-alive", [r#""1s""#, r#""2s""#, r#""4s""#], Some("999us")),
     ("max-sessions", ["1", "2", "10000000"], Some("10000001")),
+    ("max-exchanges", ["1", "2", "10000000"], Some("10000001")),
     ("max-connections", ["1", "2", "10000000"], Some("0")),
     ("admission-wait", [r#""1ms""#, r#""2s""#, r#""3s""#], Some("0s")),
     ("max-body", [r#""1KiB""#, "1", r#""8MiB""#], Some("64XB")),

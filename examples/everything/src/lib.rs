@@ -2,8 +2,8 @@
 //! resources with templates and subscriptions; prompts; completion.
 //!
 //! It is the example of a server on [`rejoin::Handler`], what `rejoin serve` serves where it is given no command, and what the protocol's
-//! official suite is run against: names and texts that begin with `test` are that suite's. Never blocks a shard, and never lets one session
-//! see another's.
+//! official suite is run against: names and texts that begin with `test` are that suite's. It serves clients with a session and clients
+//! without one (2026-07-28) alike. Never blocks a shard, and never lets one session see another's.
 //!
 //! ```
 //! use rejoin_everything::{Everything, Shared};
@@ -22,7 +22,9 @@ mod logging;
 mod memory;
 mod prompts;
 mod resources;
+mod rounds;
 mod shared;
+mod stateless;
 mod tools;
 
 use std::cell::RefCell;
@@ -30,7 +32,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
-use rejoin::{Call, Ended, Handler, Json, Reply, RpcError, Session, SessionId};
+use rejoin::{Call, Cancelled, Ended, Handler, Json, Reply, RpcError, Session, SessionId};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -72,6 +74,8 @@ impl Everything {
 }
 
 impl Handler for Everything {
+    const STATELESS: bool = true;
+
     async fn initialize(&self, session: &Session, params: &Json) -> Result<Json, RpcError> {
         let memory = Memory::of(params)?;
         let result = json!({
@@ -84,32 +88,64 @@ impl Handler for Everything {
     }
 
     async fn request(&self, call: &Call) -> Result<Reply, RpcError> {
-        let memory = self.memory(call.session())?;
-        let context = Context { call, memory: &memory, shared: &self.shared };
-        match call.method() {
-            "ping" => Ok(json!({}).into()),
-            "logging/setLevel" => {
-                let SetLevel { level } = call.params()?;
-                memory.level.set(level);
-                Ok(json!({}).into())
-            }
-            "tools/list" => listed(call, "tools", tools::list),
-            "tools/call" => tools::call(&context).await,
-            "resources/list" => listed(call, "resources", resources::list),
-            "resources/templates/list" => listed(call, "resourceTemplates", resources::templates),
-            "resources/read" => resources::read(&context),
-            "resources/subscribe" => resources::subscribe(&context),
-            "resources/unsubscribe" => resources::unsubscribe(&context),
-            "prompts/list" => listed(call, "prompts", prompts::list),
-            "prompts/get" => prompts::get(call),
-            "completion/complete" => completion::complete(call),
-            other => Err(RpcError::method_not_found(other)),
+        let Some(revision) = call.stateless() else {
+            let memory = self.memory(call.session())?;
+            return in_session(&Context { call, memory: &memory, shared: &self.shared }).await;
+        };
+        let memory = Memory::of_request(revision, call)?;
+        let reply = alone(&Context { call, memory: &memory, shared: &self.shared }).await?;
+        stateless::completed(call.method(), reply)
+    }
+
+    fn cancelled(&self, call: &Call, _: Cancelled) {
+        if call.stateless().is_some() {
+            self.shared.end_listening(call);
         }
     }
 
     fn closed(&self, session: &Session, _: Ended) {
         self.sessions.borrow_mut().remove(&session.id());
         self.shared.unwatch(session.id());
+    }
+}
+
+/// A session's request.
+async fn in_session(context: &Context<'_>) -> Result<Reply, RpcError> {
+    let call = context.call;
+    match call.method() {
+        "ping" => Ok(json!({}).into()),
+        "logging/setLevel" => {
+            let SetLevel { level } = call.params()?;
+            context.memory.level.set(Some(level));
+            Ok(json!({}).into())
+        }
+        "resources/subscribe" => resources::subscribe(context),
+        "resources/unsubscribe" => resources::unsubscribe(context),
+        _ => in_both_eras(context).await,
+    }
+}
+
+/// A request without a session.
+async fn alone(context: &Context<'_>) -> Result<Reply, RpcError> {
+    match context.call.method() {
+        "server/discover" => Ok(stateless::discover()),
+        "subscriptions/listen" => stateless::listen(context.call, context.shared).await,
+        _ => in_both_eras(context).await,
+    }
+}
+
+async fn in_both_eras(context: &Context<'_>) -> Result<Reply, RpcError> {
+    let call = context.call;
+    match call.method() {
+        "tools/list" => listed(call, "tools", || tools::list(context)),
+        "tools/call" => tools::call(context).await,
+        "resources/list" => listed(call, "resources", resources::list),
+        "resources/templates/list" => listed(call, "resourceTemplates", resources::templates),
+        "resources/read" => resources::read(context),
+        "prompts/list" => listed(call, "prompts", || prompts::list(context)),
+        "prompts/get" => prompts::get(context),
+        "completion/complete" => completion::complete(call),
+        other => Err(RpcError::method_not_found(other)),
     }
 }
 

@@ -4,9 +4,10 @@
 
 use std::cell::Cell;
 
-use rejoin::{Json, Revision, RpcError};
+use rejoin::{Call, Json, Revision, RpcError};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::json;
 
 use crate::logging::Level;
 
@@ -15,8 +16,8 @@ use crate::logging::Level;
 pub(crate) struct Memory {
     /// What was agreed on.
     pub(crate) revision: Revision,
-    /// The least important log message that the client wants.
-    pub(crate) level: Cell<Level>,
+    /// The least important log message that the client wants; none where it wants none.
+    pub(crate) level: Cell<Option<Level>>,
     /// What may be asked of the client.
     pub(crate) client: Client,
 }
@@ -52,7 +53,57 @@ struct Elicitation {
     url: Option<IgnoredAny>,
 }
 
+impl From<Capabilities> for Client {
+    fn from(capabilities: Capabilities) -> Self {
+        Self {
+            sampling: capabilities.sampling.is_some(),
+            elicitation: capabilities.elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none()),
+            roots: capabilities.roots.is_some(),
+        }
+    }
+}
+
+impl Client {
+    /// Whether it has what a request without a session needs: one of its own fields' names.
+    pub(crate) fn needs(&self, capability: &str) -> Result<(), RpcError> {
+        let has = match capability {
+            "sampling" => self.sampling,
+            "elicitation" => self.elicitation,
+            "roots" => self.roots,
+            _ => false,
+        };
+        if has { Ok(()) } else { Err(RpcError::missing_capability(&json!({ capability: {} }))) }
+    }
+}
+
+/// What a request without a session says of its client.
+#[derive(Deserialize)]
+struct Request {
+    #[serde(rename = "_meta")]
+    meta: Meta,
+}
+
+#[derive(Deserialize)]
+struct Meta {
+    #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
+    capabilities: Capabilities,
+    #[serde(default, rename = "io.modelcontextprotocol/logLevel")]
+    level: Option<Level>,
+}
+
 impl Memory {
+    /// What one request says, for as long as it lasts. MCP 2026-07-28, basic, "Statelessness": "no state should be inferred from previous
+    /// requests"; of logs, that it sends none to a request without a `logLevel`.
+    pub(crate) fn of_request(revision: Revision, call: &Call) -> Result<Self, RpcError> {
+        let Request { meta: Meta { capabilities, level } } = call.params()?;
+        Ok(Self { revision, level: Cell::new(level), client: capabilities.into() })
+    }
+
+    /// Whether it is one request's, and not a session's.
+    pub(crate) fn is_stateless(&self) -> bool {
+        !self.revision.rules().sessions
+    }
+
     /// What the params of an `initialize` say.
     pub(crate) fn of(params: &Json) -> Result<Self, RpcError> {
         let Initialize { protocol_version, capabilities } = params.parse().map_err(RpcError::invalid_params)?;
@@ -63,18 +114,14 @@ impl Memory {
         Ok(Self {
             revision: asked.unwrap_or(Revision::LATEST_WITH_SESSIONS),
             // MCP 2025-11-25, "Logging": without a request the server "MAY decide which messages to send automatically": all of them.
-            level: Cell::new(Level::Debug),
-            client: Client {
-                sampling: capabilities.sampling.is_some(),
-                elicitation: capabilities.elicitation.is_some_and(|modes| modes.form.is_some() || modes.url.is_none()),
-                roots: capabilities.roots.is_some(),
-            },
+            level: Cell::new(Some(Level::Debug)),
+            client: capabilities.into(),
         })
     }
 
     /// Whether the client wants a log message of this importance.
     pub(crate) fn wants(&self, level: Level) -> bool {
-        level >= self.level.get()
+        self.level.get().is_some_and(|least| level >= least)
     }
 
     /// Whether wrong arguments of a tool are told in its result, where models read them, and not as a JSON-RPC error. New in 2025-11-25,
@@ -86,7 +133,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::content;
 use crate::context::Context;
+use crate::memory::Memory;
 
 /// The text.
 pub(crate) const TEXT: &str = "test://static-text";
@@ -48,7 +49,7 @@ pub(crate) fn templates() -> Value {
 /// Answers `resources/read`.
 pub(crate) fn read(context: &Context<'_>) -> Result<Reply, RpcError> {
     let Named { uri } = context.call.params()?;
-    let contents = contents(&uri, context.shared.changes()).ok_or_else(|| not_found(&uri))?;
+    let contents = contents(&uri, context.shared.changes()).ok_or_else(|| not_found(&uri, context.memory))?;
     Ok(json!({ "contents": [contents] }).into())
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn unsubscribe(context: &Context<'_>) -> Result<Reply, RpcError> {
 /// The URI that a request names, if there is such a resource.
 fn named(context: &Context<'_>) -> Result<String, RpcError> {
     let Named { uri } = context.call.params()?;
-    if contents(&uri, 0).is_some() { Ok(uri) } else { Err(not_found(&uri)) }
+    if contents(&uri, 0).is_some() { Ok(uri) } else { Err(not_found(&uri, context.memory)) }
 }
 
 fn contents(uri: &str, changes: u64) -> Option<Value> {
@@ -95,10 +96,11 @@ fn id_in(uri: &str) -> Option<String> {
     percent_decode_str(id).decode_utf8().ok().map(Into::into)
 }
 
-/// MCP 2025-11-25, "Resources", "Error Handling": "Resource not found: -32002", with the URI in its example's data.
-fn not_found(uri: &str) -> RpcError {
+/// MCP 2025-11-25, "Resources", "Error Handling": "Resource not found: -32002", with the URI in its example's data. MCP 2026-07-28, basic,
+/// "Error Codes": "`-32002` — resource not found (2025-11-25 and earlier; replaced by `-32602`)."
+fn not_found(uri: &str, memory: &Memory) -> RpcError {
     let data = serde_json::value::to_raw_value(&json!({ "uri": uri })).ok();
-    let mut error = RpcError::new(-32002, "Resource not found");
+    let mut error = RpcError::new(if memory.is_stateless() { -32602 } else { -32002 }, "Resource not found");
     error.data = data;
     error
 }

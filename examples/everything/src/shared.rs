@@ -5,7 +5,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rejoin::{Session, SessionId};
+use rejoin::{Call, Session, SessionId};
+use serde_json::Value;
+
+use crate::rounds::Seal;
+use crate::stateless::Filter;
 
 /// Keys counted at once; for one more the oldest is forgotten. Reason: clients choose them, and a storm chooses a new one for each call.
 const KEYS_MAX: usize = 65_536;
@@ -20,6 +24,16 @@ pub struct Shared(Arc<Parts>);
 struct Parts {
     executions: Mutex<Executions>,
     watched: Mutex<Watched>,
+    listening: Mutex<Listening>,
+    seal: Seal,
+}
+
+/// Streams of changes, by the session that each has to itself; at most as many as the server holds open (`limits.exchanges`).
+#[derive(Debug, Default)]
+struct Listening {
+    tool_changes: u64,
+    prompt_changes: u64,
+    by: HashMap<SessionId, (Call, Filter)>,
 }
 
 /// How often a call with each key began in this process: a second execution shows itself.
@@ -62,6 +76,64 @@ impl Shared {
         counts.order.push_back(Arc::clone(&key));
         counts.of.insert(key, 1);
         Some(1)
+    }
+
+    /// The key of what goes through clients.
+    pub(crate) fn seal(&self) -> &Seal {
+        &self.0.seal
+    }
+
+    /// A stream of changes has begun. One that was cancelled meanwhile has ended already.
+    pub(crate) fn listen(&self, call: &Call, filter: Filter) {
+        if call.is_cancelled().is_none() {
+            lock(&self.0.listening).by.insert(call.session().id(), (call.clone(), filter));
+        }
+    }
+
+    pub(crate) fn end_listening(&self, call: &Call) {
+        // Dropped after the lock: the last clone of a call may have something to say.
+        let ended = lock(&self.0.listening).by.remove(&call.session().id());
+        drop(ended);
+    }
+
+    /// Whether the list of tools has changed an odd number of times.
+    pub(crate) fn tools_changed(&self) -> bool {
+        lock(&self.0.listening).tool_changes % 2 == 1
+    }
+
+    /// Whether the list of prompts has.
+    pub(crate) fn prompts_changed(&self) -> bool {
+        lock(&self.0.listening).prompt_changes % 2 == 1
+    }
+
+    /// Changes the list of tools, and tells who listens; says how many.
+    pub(crate) async fn change_tools(&self) -> usize {
+        lock(&self.0.listening).tool_changes += 1;
+        self.tell("notifications/tools/list_changed", &Value::Null, |filter| filter.tools_list_changed).await
+    }
+
+    /// Changes the list of prompts, and tells who listens; says how many.
+    pub(crate) async fn change_prompts(&self) -> usize {
+        lock(&self.0.listening).prompt_changes += 1;
+        self.tell("notifications/prompts/list_changed", &Value::Null, |filter| filter.prompts_list_changed).await
+    }
+
+    /// Tells those streams whose filter wants it; says how many. MCP 2026-07-28, subscriptions, "Opening a Stream": "The server MUST NOT send
+    /// notification types the client has not explicitly requested."
+    pub(crate) async fn tell(&self, method: &str, params: &Value, wanted: impl Fn(&Filter) -> bool) -> usize {
+        let calls: Vec<Call> = {
+            let listening = lock(&self.0.listening);
+            listening.by.values().filter(|(_, filter)| wanted(filter)).map(|(call, _)| call.clone()).collect()
+        };
+        let mut told = 0;
+        for call in calls {
+            match call.notify(method, params).await {
+                Ok(_) => told += 1,
+                // A change that cannot be told must not be kept from the client: its stream ends, and it listens anew.
+                Err(_) => self.end_listening(&call),
+            }
+        }
+        told
     }
 
     /// How often the watched resource has changed.

@@ -95,6 +95,9 @@ fn man(name: Option<&str>) -> ExitCode {
 
 /// `rejoin serve`, by all that was given.
 fn serve(given: &Given, line: &ArgMatches) -> ExitCode {
+    if given.explain_revisions {
+        return printed(rejoin::explain_revisions().as_bytes());
+    }
     let settings = match Settings::gather(given, line, std::env::vars_os()) {
         Ok(settings) => settings,
         Err(error) => return misconfigured(&error),

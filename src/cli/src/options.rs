@@ -55,6 +55,9 @@ pub(crate) struct Serve {
     /// Sessions alive at once, of the whole process.
     #[arg(long, value_name = "N", default_value_t = Limits::default().sessions, value_parser = count::<u32>(MAX_SESSIONS))]
     max_sessions: u32,
+    /// Requests without a session (revision 2026-07-28) in flight at once, of the whole process.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().exchanges, value_parser = count::<u32>(MAX_SESSIONS))]
+    max_exchanges: u32,
     /// Connections open at once, of the whole process.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections, value_parser = count::<u32>(MAX_CONNECTIONS))]
     max_connections: u32,
@@ -159,6 +162,7 @@ impl Serve {
             retry: self.retry,
             keep_alive: self.keep_alive,
             sessions: self.max_sessions,
+            exchanges: self.max_exchanges,
             connections: self.max_connections,
             admission_wait: self.admission_wait,
             body_bytes: self.max_body,

@@ -136,6 +136,8 @@ pub struct Serving {
 pub enum Form {
     /// `initialize`: the head waits for the result.
     Initialize,
+    /// No head yet, and no time for one: whether the call is refused is not known here.
+    Held,
     /// No head yet: one JSON body if the answer comes first, else SSE.
     Undecided,
     /// No head yet: one JSON body, whatever comes.
@@ -430,7 +432,7 @@ impl Connection {
             Phase::Answering => match self.serving.as_ref().map(|serving| serving.form) {
                 Some(Form::Undecided) => Waiting::Json,
                 Some(Form::Sse) => Waiting::KeepAlive,
-                Some(Form::Initialize | Form::Json) | None => Waiting::Answer,
+                Some(Form::Initialize | Form::Json | Form::Held) | None => Waiting::Answer,
             },
         }
     }

@@ -41,6 +41,17 @@ impl Key {
         self.tag(b'p', &[principal.as_bytes()]).max(1)
     }
 
+    /// A keyed 128-bit hash of `parts`, which may be of any length: no two lists of parts read alike.
+    pub fn parts_hash(&self, parts: &[&[u8]]) -> u128 {
+        let mut hasher = SipHasher128::new_with_key(&self.0);
+        hasher.write(b"i");
+        for part in parts {
+            hasher.write(&(part.len() as u64).to_le_bytes());
+            hasher.write(part);
+        }
+        hasher.finish128().as_u128()
+    }
+
     /// A keyed 128-bit hash of a request body: two bodies with the same hash are taken for the same call.
     pub fn body_hash(&self, body: &[u8]) -> u128 {
         let mut hasher = SipHasher128::new_with_key(&self.0);

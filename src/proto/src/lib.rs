@@ -38,6 +38,7 @@ pub mod eventlog;
 pub mod http;
 pub mod ids;
 pub mod incarnations;
+pub mod keyed;
 pub mod limits;
 mod lists;
 pub mod mcp;

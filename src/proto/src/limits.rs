@@ -59,6 +59,20 @@ pub struct Limits {
     pub call_records: usize,
     /// Finished streams whose tombstone is kept, of one session. Past it: 404 `forgotten`.
     pub finished_streams: usize,
+    /// Requests without a session in flight at once, streams of changes among them. One more: 503 `shed`. Reason: each has a slot, a
+    /// timer and about 600 bytes.
+    pub exchanges: u32,
+    /// Records of idempotency keys. One more forgets the one that was done first; where none is done: 503 `shed`. Reason: each is some 150
+    /// bytes, and holds for a client that asks again.
+    pub key_records: usize,
+    /// Bytes of the answers that records hold. More: the oldest become `outcome_unknown`.
+    pub key_bytes: usize,
+    /// Age at which a record that is done goes. Reason: a client asks again within minutes, or not at all.
+    pub key_ttl: Duration,
+    /// Bytes of an idempotency key. Longer: 400. Reason: a UUID has 36.
+    pub key_length: usize,
+    /// Calls that wait under one key while another of them runs. One more: 503 `shed`.
+    pub key_presenters: usize,
     /// Resource subscriptions remembered, of one session. Past it a `resync` names only those kept.
     pub subscriptions: usize,
 
@@ -120,6 +134,12 @@ impl Default for Limits {
             id_bytes: 256,
             call_records: 4_096,
             finished_streams: 4_096,
+            exchanges: 10_000,
+            key_records: 65_536,
+            key_bytes: 16 << 20,
+            key_ttl: Duration::from_secs(30 * 60),
+            key_length: 256,
+            key_presenters: 256,
             subscriptions: 256,
             log_bytes: 64 << 20,
             pinned_percent: 25,

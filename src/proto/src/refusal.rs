@@ -83,10 +83,20 @@ pub enum Refusal {
     InvalidRequest(&'static str),
     /// `MCP-Protocol-Version` names no revision of ours.
     UnsupportedRevision,
+    /// A request's `_meta` names no revision that is served without sessions. Its error lists those that there are.
+    RevisionNotServed,
+    /// A request without sessions lacks what its `_meta` must have; says what.
+    InvalidParams(&'static str),
+    /// A head does not say what its body says; says where.
+    HeaderMismatch(&'static str),
+    /// The revision does not have this method any more.
+    MethodNotFound,
     /// No `Mcp-Session-Id`.
     SessionRequired,
     /// The session, its incarnation or the stream is gone.
     SessionExpired(Ended),
+    /// The idempotency key stands for another body.
+    KeyReused,
     /// `Last-Event-ID` is no cursor of this session.
     InvalidCursor(&'static str),
     /// There is no room; says of what, and how people are told.
@@ -111,8 +121,13 @@ pub enum RefusalKind {
     ParseError,
     InvalidRequest,
     UnsupportedRevision,
+    RevisionNotServed,
+    InvalidParams,
+    HeaderMismatch,
+    MethodNotFound,
     SessionRequired,
     SessionExpired(Ended),
+    KeyReused,
     InvalidCursor,
     Shed,
 }
@@ -135,8 +150,13 @@ impl RefusalKind {
             Self::ParseError => Refusal::ParseError,
             Self::InvalidRequest => Refusal::InvalidRequest(""),
             Self::UnsupportedRevision => Refusal::UnsupportedRevision,
+            Self::RevisionNotServed => Refusal::RevisionNotServed,
+            Self::InvalidParams => Refusal::InvalidParams(""),
+            Self::HeaderMismatch => Refusal::HeaderMismatch(""),
+            Self::MethodNotFound => Refusal::MethodNotFound,
             Self::SessionRequired => Refusal::SessionRequired,
             Self::SessionExpired(ended) => Refusal::SessionExpired(ended),
+            Self::KeyReused => Refusal::KeyReused,
             Self::InvalidCursor => Refusal::InvalidCursor(""),
             Self::Shed => Refusal::Shed(Room::Handler, ""),
         }
@@ -154,6 +174,10 @@ pub enum Room {
     Session,
     /// A call more in one session: it was refused.
     Call,
+    /// A request more without a session: it was refused.
+    Exchange,
+    /// A record of an idempotency key more, or a call more that waits under one: it was refused.
+    Key,
     /// Whatever the handler has too much of: the call was refused.
     Handler,
     /// The event log, which a reader that was too slow filled: the reader was cut off.
@@ -170,6 +194,8 @@ impl Room {
             Self::Herd => "herd",
             Self::Session => "sessions",
             Self::Call => "calls",
+            Self::Exchange => "exchanges",
+            Self::Key => "idempotency_keys",
             Self::Handler => "handler",
             Self::SlowReader => "slow_reader",
             Self::Draining => "draining",
@@ -180,7 +206,7 @@ impl Room {
     /// affair, and a drain is no lack of room.
     pub const fn is_the_servers(self) -> bool {
         match self {
-            Self::Connection | Self::Herd | Self::Session | Self::Handler | Self::SlowReader => true,
+            Self::Connection | Self::Herd | Self::Session | Self::Exchange | Self::Key | Self::Handler | Self::SlowReader => true,
             Self::Call | Self::Draining => false,
         }
     }
@@ -240,6 +266,16 @@ pub const RPC_PARSE_ERROR: i32 = -32700;
 pub const RPC_INVALID_REQUEST: i32 = -32600;
 /// JSON-RPC 2.0, section 5.1: "Internal JSON-RPC error."
 pub const RPC_INTERNAL: i32 = -32603;
+/// JSON-RPC 2.0, section 5.1: "The method does not exist / is not available."
+pub const RPC_METHOD_NOT_FOUND: i32 = -32601;
+/// JSON-RPC 2.0, section 5.1: "Invalid method parameter(s)."
+pub const RPC_INVALID_PARAMS: i32 = -32602;
+/// MCP 2026-07-28, basic, "Error Codes": `HeaderMismatch`.
+pub const RPC_HEADER_MISMATCH: i32 = -32020;
+/// The same: `MissingRequiredClientCapability`.
+pub const RPC_MISSING_CAPABILITY: i32 = -32021;
+/// The same: `UnsupportedProtocolVersion`.
+pub const RPC_UNSUPPORTED_VERSION: i32 = -32022;
 /// Every other refusal, in JSON-RPC's range for implementations.
 pub const RPC_OTHER: i32 = -32000;
 
@@ -252,6 +288,10 @@ impl Refusal {
     pub const TOO_MANY_SESSIONS: Self = Self::Shed(Room::Session, "The server has too many sessions");
     /// Of a session's calls in flight.
     pub const TOO_MANY_CALLS: Self = Self::Shed(Room::Call, "The session has too many calls in flight");
+    /// Of requests without a session in flight.
+    pub const TOO_MANY_EXCHANGES: Self = Self::Shed(Room::Exchange, "The server has too many requests in flight");
+    /// Of idempotency keys.
+    pub const TOO_MANY_KEYS: Self = Self::Shed(Room::Key, "The server has too many idempotency keys in use");
     /// Of a session's streams since it began: their numbers are used up.
     pub const TOO_MANY_CALLS_EVER: Self = Self::Shed(Room::Call, "The session has had too many calls");
     /// Of anything new, while the server drains.
@@ -274,8 +314,13 @@ impl Refusal {
             Self::ParseError => RefusalKind::ParseError,
             Self::InvalidRequest(_) => RefusalKind::InvalidRequest,
             Self::UnsupportedRevision => RefusalKind::UnsupportedRevision,
+            Self::RevisionNotServed => RefusalKind::RevisionNotServed,
+            Self::InvalidParams(_) => RefusalKind::InvalidParams,
+            Self::HeaderMismatch(_) => RefusalKind::HeaderMismatch,
+            Self::MethodNotFound => RefusalKind::MethodNotFound,
             Self::SessionRequired => RefusalKind::SessionRequired,
             Self::SessionExpired(ended) => RefusalKind::SessionExpired(ended),
+            Self::KeyReused => RefusalKind::KeyReused,
             Self::InvalidCursor(_) => RefusalKind::InvalidCursor,
             Self::Shed(..) => RefusalKind::Shed,
         }
@@ -338,6 +383,14 @@ impl Refusal {
                 None,
                 false,
             ),
+            Self::RevisionNotServed => {
+                row(400, "revision_not_served", RPC_UNSUPPORTED_VERSION, FixRequest, "Unsupported protocol version", None, false)
+            }
+            Self::InvalidParams(why) => row(400, "invalid_params", RPC_INVALID_PARAMS, FixRequest, why, None, false),
+            Self::HeaderMismatch(why) => row(400, "header_mismatch", RPC_HEADER_MISMATCH, FixRequest, why, None, false),
+            Self::MethodNotFound => {
+                row(404, "method_not_found", RPC_METHOD_NOT_FOUND, FixRequest, "Method not found", None, false)
+            }
             Self::SessionRequired => {
                 row(400, "session_required", RPC_OTHER, FixRequest, "Mcp-Session-Id is required", None, false)
             }
@@ -354,6 +407,15 @@ impl Refusal {
                     _ => "Session not found",
                 },
                 Some(ended.reason()),
+                false,
+            ),
+            Self::KeyReused => row(
+                422,
+                "idempotency_key_reused",
+                RPC_OTHER,
+                FixRequest,
+                "The idempotency key was used for another request",
+                None,
                 false,
             ),
             Self::InvalidCursor(why) => row(400, "invalid_cursor", RPC_OTHER, FixRequest, why, None, false),

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::eventlog::{EventLog, RingId};
 use crate::ids::{CallId, ClientRequestId, ConnId, Incarnation, Position, Principal, SessionId, StreamNumber};
+use crate::keyed::KeyHash;
 use crate::lists;
 use crate::mcp::{CallIds, Id, ListChanged, Revision};
 use crate::resume::{self, Following, Reach};
@@ -124,6 +125,8 @@ pub struct Call {
     pub begun: Instant,
     /// Its maximum age.
     pub timer: Timer,
+    /// The idempotency key whose record waits for it, or under which it waits.
+    pub keyed: Option<KeyHash>,
 }
 
 /// What a call's success changes in its session.
@@ -137,6 +140,8 @@ pub enum Effect {
     Subscribe(Box<str>),
     /// It ends a subscription.
     Unsubscribe(Box<str>),
+    /// It is a stream of changes (`subscriptions/listen`): what is said on it names it, and it ends without a result.
+    Listen,
 }
 
 /// A request to the client that is not answered yet.
@@ -319,6 +324,24 @@ impl Session {
         }
     }
 
+    /// One request without a session, with its answer: it lives as long as its stream has a connection, and no client can name it.
+    pub fn exchange(id: SessionId, principal: Principal, revision: Revision, ids: CallIds, now: Instant) -> Self {
+        let mut exchange = Self::new(id, principal, ids, now);
+        exchange.revision = Some(revision);
+        exchange.streams.clear();
+        exchange
+    }
+
+    /// Whether it is one request without a session.
+    pub fn is_exchange(&self) -> bool {
+        self.revision.is_some_and(|revision| !revision.rules().sessions)
+    }
+
+    /// The client's id of the `subscriptions/listen` that it is, if it is one.
+    pub fn listen(&self) -> Option<&Id> {
+        self.calls.iter().find(|call| call.effect == Effect::Listen).map(|call| &call.id)
+    }
+
     /// Begins a stream. `None` when this life has had 2³² − 1 of them.
     pub fn begin_stream(&mut self) -> Option<&mut Stream> {
         let number = StreamNumber(self.next_stream);
@@ -411,6 +434,11 @@ impl Session {
     /// A call in flight.
     pub fn call(&self, call: CallId) -> Option<&Call> {
         self.calls.binary_search_by_key(&call, |one| one.call).ok().map(|index| &self.calls[index])
+    }
+
+    /// The same, to change.
+    pub fn call_mut(&mut self, call: CallId) -> Option<&mut Call> {
+        self.calls.binary_search_by_key(&call, |one| one.call).ok().map(|index| &mut self.calls[index])
     }
 
     /// Takes a call out of flight.

@@ -33,8 +33,13 @@ fn refusals() -> Vec<Refusal> {
         Refusal::ParseError,
         Refusal::InvalidRequest("why"),
         Refusal::UnsupportedRevision,
+        Refusal::RevisionNotServed,
+        Refusal::InvalidParams("why"),
+        Refusal::HeaderMismatch("why"),
+        Refusal::MethodNotFound,
         Refusal::SessionRequired,
         Refusal::SessionExpired(Ended::Unknown),
+        Refusal::KeyReused,
         Refusal::InvalidCursor("why"),
         Refusal::Shed(Room::Session, "why"),
     ];
@@ -44,6 +49,11 @@ fn refusals() -> Vec<Refusal> {
             Refusal::MethodNotAllowed | Refusal::NotAcceptable(_) | Refusal::UnsupportedMediaType | Refusal::Timeout(_) => {}
             Refusal::TooLarge | Refusal::HeadTooLarge | Refusal::TargetTooLong | Refusal::ParseError => {}
             Refusal::InvalidRequest(_) | Refusal::UnsupportedRevision | Refusal::SessionRequired => {}
+            Refusal::KeyReused
+            | Refusal::RevisionNotServed
+            | Refusal::InvalidParams(_)
+            | Refusal::HeaderMismatch(_)
+            | Refusal::MethodNotFound => {}
             Refusal::SessionExpired(_) | Refusal::InvalidCursor(_) | Refusal::Shed(..) => {}
         }
     }

@@ -60,6 +60,7 @@ impl Server {
         let limits = Limits { log_bytes: 256 << 20, sessions: MANY, connections: MANY, ..Limits::default() };
         let config = Config {
             shard: ShardIndex(0),
+            shards: 1,
             boot: Boot(1),
             key: Key::new([3; 16]),
             path: "/mcp".into(),
@@ -67,6 +68,7 @@ impl Server {
             names: Names::default(),
             finished: Finished::NoContent,
             response: ResponsePolicy::Sse,
+            exchanges: false,
         };
         let (_, writer) = incarnations::table(ShardIndex(0), Boot(1), MANY);
         Self { shard: Shard::new(config, writer, Instant::ORIGIN), random: 0, result, session: None, sent: 0 }
@@ -100,7 +102,7 @@ impl Server {
                     let result = self.result.clone();
                     self.input(Input::Emitted { session, emission: Emission::Result { call, result } });
                 }
-                Output::Close { .. } | Output::Handoff { .. } => panic!("{output:?}"),
+                Output::Close { .. } | Output::Handoff { .. } | Output::Post { .. } => panic!("{output:?}"),
                 Output::Deliver { .. } | Output::Took(_) | Output::Read { .. } | Output::WakeAt(_) | Output::Drained => {}
             }
         }

@@ -157,7 +157,7 @@ impl Builder {
         let listeners =
             listener::bind(self.listen, shards, &self.limits).map_err(|error| StartError::Listen(self.listen, error))?;
         let address = listeners[0].local_addr().map_err(|error| StartError::Listen(self.listen, error))?;
-        let made = Made::new(&self, shards, address, factory)?;
+        let made = Made::new(&self, shards, address, H::STATELESS, factory)?;
         let running = Arc::new(Running::new(shards));
         let remotes = Arc::clone(&made.remotes);
         let made = Arc::new(made);
@@ -210,7 +210,10 @@ fn share(limits: &Limits, shards: usize) -> Limits {
     Limits {
         connections: limits.connections.div_ceil(count),
         sessions: limits.sessions.div_ceil(count),
+        exchanges: limits.exchanges.div_ceil(count),
         log_bytes: limits.log_bytes.div_ceil(shards),
+        key_records: limits.key_records.div_ceil(shards),
+        key_bytes: limits.key_bytes.div_ceil(shards),
         ..limits.clone()
     }
 }
@@ -234,7 +237,7 @@ struct Made<F> {
 }
 
 impl<F> Made<F> {
-    fn new(builder: &Builder, shards: usize, address: SocketAddr, factory: F) -> Result<Self, StartError> {
+    fn new(builder: &Builder, shards: usize, address: SocketAddr, exchanges: bool, factory: F) -> Result<Self, StartError> {
         let random = |bytes: &mut [u8]| getrandom::fill(bytes).map_err(|error| StartError::Shard(error.into()));
         let (mut key, mut boot) = ([0; 16], [0; 4]);
         random(&mut key)?;
@@ -245,7 +248,8 @@ impl<F> Made<F> {
         let (mut remotes, mut tables, mut seats) = (Vec::new(), Vec::new(), Vec::new());
         for shard in (0..=u8::MAX).map(ShardIndex).take(shards) {
             // Twice as many slots as sessions: as many ends are remembered as sessions may live.
-            let (shared, writer) = table(shard, boot, limits.sessions.saturating_mul(2));
+            let slots = limits.sessions.saturating_mul(2).saturating_add(if exchanges { limits.exchanges } else { 0 });
+            let (shared, writer) = table(shard, boot, slots);
             let (sender, receiver) = rejoin_mailbox::mailbox(CAPACITY);
             tables.push(shared);
             remotes.push(Arc::new(Remote::new(Arc::clone(&common), sender)));
@@ -255,6 +259,7 @@ impl<F> Made<F> {
         let names = Names::new(Some(&bound), &builder.allow_hosts, &builder.allow_origins).map_err(StartError::Name)?;
         let config = Config {
             shard: ShardIndex(0),
+            shards: u16::try_from(shards).unwrap_or(u16::MAX),
             boot,
             key: builder.key.clone().unwrap_or_else(|| Key::new(key)),
             path: builder.path.clone(),
@@ -262,6 +267,7 @@ impl<F> Made<F> {
             names,
             finished: builder.finished,
             response: builder.response,
+            exchanges,
         };
         let (remotes, tables) = (remotes.into(), Tables::new(boot, tables));
         let authorize = Arc::clone(&builder.authorize);
@@ -336,9 +342,9 @@ mod tests {
 
     #[test]
     fn limits_of_the_process_are_split_evenly_and_rounded_up() {
-        let limits = Limits { connections: 10, sessions: 7, log_bytes: 100, ..Limits::default() };
+        let limits = Limits { connections: 10, sessions: 7, exchanges: 8, log_bytes: 100, ..Limits::default() };
         let shared = share(&limits, 3);
-        assert_eq!((shared.connections, shared.sessions, shared.log_bytes), (4, 3, 34));
+        assert_eq!((shared.connections, shared.sessions, shared.exchanges, shared.log_bytes), (4, 3, 3, 34));
         assert_eq!(shared.body_bytes, limits.body_bytes);
     }
 

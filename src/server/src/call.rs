@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rejoin_proto::ids::CallId;
+use rejoin_proto::mcp::Revision;
 use rejoin_proto::shard::io::{Cancelled, Emission, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -19,6 +20,7 @@ use smallvec::SmallVec;
 use crate::error::{EmitError, Emitted, RequestError, RpcError};
 use crate::json::Json;
 use crate::mail::Left;
+use crate::param_headers::{self, ParamHeaders};
 use crate::session::{Session, notification};
 
 /// A call, from any thread. Its methods come in two forms, as a [`Session`]'s do.
@@ -33,8 +35,15 @@ struct Inner {
     method: Box<str>,
     params: Option<Json>,
     progress_token: Option<Box<RawValue>>,
+    stateless: Option<Stateless>,
     answered: AtomicBool,
     cancelled: Mutex<Cancellation>,
+}
+
+/// What is known of a call without a session.
+struct Stateless {
+    revision: Revision,
+    param_headers: ParamHeaders,
 }
 
 #[derive(Default)]
@@ -77,6 +86,21 @@ impl fmt::Debug for Call {
 
 impl Call {
     pub(crate) fn new(session: Session, id: CallId, method: Box<str>, params: Option<Bytes>) -> Self {
+        Self::make(session, id, method, params, None)
+    }
+
+    pub(crate) fn without_session(
+        session: Session,
+        id: CallId,
+        revision: Revision,
+        method: Box<str>,
+        params: Bytes,
+        param_headers: ParamHeaders,
+    ) -> Self {
+        Self::make(session, id, method, Some(params), Some(Stateless { revision, param_headers }))
+    }
+
+    fn make(session: Session, id: CallId, method: Box<str>, params: Option<Bytes>, stateless: Option<Stateless>) -> Self {
         let params = params.map(Json::of);
         let meta = params.as_ref().and_then(|params| params.parse::<WithMeta>().ok()).and_then(|with| with.meta);
         Self(Arc::new(Inner {
@@ -85,12 +109,30 @@ impl Call {
             method,
             params,
             progress_token: meta.and_then(|meta| meta.progress_token),
+            stateless,
             answered: AtomicBool::new(false),
             cancelled: Mutex::default(),
         }))
     }
 
-    /// The session that it belongs to.
+    /// The revision that it speaks, where it has no session (2026-07-28): what its client can do stands in its params' `_meta`, its
+    /// result may ask for input (`resultType`), nothing can be asked on the way, and closing its connection cancels it.
+    /// On a `subscriptions/listen`, notifications get the subscription's id by themselves, and there is no result: the call is kept until it
+    /// is cancelled.
+    pub fn stateless(&self) -> Option<Revision> {
+        self.0.stateless.as_ref().map(|stateless| stateless.revision)
+    }
+
+    /// Whether the head of a call without a session repeats those arguments that the tool's schema marks with `x-mcp-header`. The error is
+    /// the one that the client must get. Calls of a session have no such fields, and are always right.
+    pub fn check_param_headers(&self, schema: &serde_json::Value, arguments: &serde_json::Value) -> Result<(), RpcError> {
+        match &self.0.stateless {
+            Some(stateless) => param_headers::check(&stateless.param_headers, schema, arguments),
+            None => Ok(()),
+        }
+    }
+
+    /// The session that it belongs to. A call without one has a session to itself, of which no client knows and which ends with it.
     pub fn session(&self) -> &Session {
         &self.0.session
     }

@@ -122,7 +122,10 @@ impl<H: Handler> Dispatch<H> {
             // A session that the handler was never told of, which the kernel rules out: the call is not left hanging all the same.
             return local.remote().leave(Left::Call(session, call));
         };
-        let call = Call::new(session, call, method, params);
+        self.answer(local, Call::new(session, call, method, params));
+    }
+
+    fn answer(&self, local: &Rc<Local>, call: Call) {
         self.calls.insert(&call);
         let (handler, calls) = (Rc::clone(&self.handler), Rc::clone(&self.calls));
         local.spawn(async move {
@@ -158,6 +161,10 @@ impl<H: Handler> Deliver for Dispatch<H> {
         match delivery {
             Delivery::Initialize { principal, call, params } => self.begin(local, id, principal, call, params),
             Delivery::Request { call, method, params } => self.request(local, id, call, method, params),
+            Delivery::Exchange { principal, call, revision, method, params, param_headers } => {
+                let session = Session::new(id, principal, Arc::clone(local.remote()));
+                self.answer(local, Call::without_session(session, call, revision, method, params, param_headers));
+            }
             Delivery::Notification { method, params } => self.notification(local, id, method, params),
             Delivery::Cancelled { call, why } => self.cancelled(call, why),
             Delivery::Response { request, outcome } => local.answered(request, outcome),
@@ -207,9 +214,12 @@ async fn answer(call: &Call, work: impl Future<Output = Result<Reply, RpcError>>
 pub(crate) fn instead(why: NotTaken) -> Option<RpcError> {
     match why {
         NotTaken::SessionEnded | NotTaken::CallEnded => None,
-        NotTaken::LogFull | NotTaken::TooLarge | NotTaken::TooManyRequests | NotTaken::JsonOnly | NotTaken::Malformed => {
-            Some(RpcError::internal(why_not(why)))
-        }
+        NotTaken::LogFull
+        | NotTaken::TooLarge
+        | NotTaken::TooManyRequests
+        | NotTaken::JsonOnly
+        | NotTaken::NoSession
+        | NotTaken::Malformed => Some(RpcError::internal(why_not(why))),
     }
 }
 

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use rejoin_proto::http::BadName;
 use rejoin_proto::ids::CallId;
-use rejoin_proto::refusal::{RPC_INTERNAL, RPC_OTHER};
+use rejoin_proto::refusal::{RPC_HEADER_MISMATCH, RPC_INTERNAL, RPC_MISSING_CAPABILITY, RPC_OTHER};
 use rejoin_proto::shard::io::{Emission, NotTaken};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -50,6 +50,20 @@ impl RpcError {
     /// JSON-RPC 2.0, section 5.1: "Invalid method parameter(s)."
     pub fn invalid_params(why: impl fmt::Display) -> Self {
         Self::new(-32602, format!("Invalid params: {why}"))
+    }
+
+    /// MCP 2026-07-28, basic, "Per-request protocol fields": "If processing a request requires a capability the client did not include […],
+    /// the server MUST return a `MissingRequiredClientCapabilityError` (`-32021`) whose `data.requiredCapabilities` lists the missing
+    /// capabilities." They are keys of an object, as a client declares them: `{ "sampling": {} }`.
+    pub fn missing_capability(required: &serde_json::Value) -> Self {
+        let mut error = Self::new(RPC_MISSING_CAPABILITY.into(), "The client did not declare a capability that this needs");
+        error.data = serde_json::value::to_raw_value(&serde_json::json!({ "requiredCapabilities": required })).ok();
+        error
+    }
+
+    /// MCP 2026-07-28, Streamable HTTP, "Server Validation": `HeaderMismatch`.
+    pub fn header_mismatch(why: impl fmt::Display) -> Self {
+        Self::new(RPC_HEADER_MISMATCH.into(), format!("Header mismatch: {why}"))
     }
 
     /// JSON-RPC 2.0, section 5.1: "Internal JSON-RPC error."
@@ -131,6 +145,7 @@ pub(crate) fn why_not(why: NotTaken) -> &'static str {
         NotTaken::TooLarge => "the message is larger than this server admits",
         NotTaken::TooManyRequests => "the session has too many unanswered requests",
         NotTaken::JsonOnly => "the answer is one JSON body: nothing else can reach the client",
+        NotTaken::NoSession => "the call has no session: its client cannot be asked, and hears nothing but its answer",
         NotTaken::Malformed => "the message is not valid",
     }
 }

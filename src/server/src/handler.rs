@@ -20,6 +20,12 @@ use crate::session::Session;
 ///
 /// A panic fails the call that it happened in with a JSON-RPC error, and nothing else.
 pub trait Handler: 'static {
+    /// Whether it also serves revisions without sessions (2026-07-28). Its [`request`](Self::request) then gets calls that
+    /// [`Call::stateless`] tells apart, `server/discover` and `subscriptions/listen` among them, and nothing else is said of those: no
+    /// [`initialize`](Self::initialize) came before, and no [`closed`](Self::closed) follows. Where it does not, clients that speak both
+    /// are answered so that they begin a session.
+    const STATELESS: bool = false;
+
     /// A session begins. The result is an `InitializeResult`, whose `protocolVersion` decides the session's revision: a `2025-…` one
     /// that rejoin knows, or 2024-11-05, which is served as 2025-03-26. An error leaves no session; [`RpcError::shed`] is told as 503.
     fn initialize(&self, session: &Session, params: &Json) -> impl Future<Output = Result<Json, RpcError>>;

@@ -57,6 +57,7 @@ mod listener;
 mod mail;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+mod param_headers;
 mod random;
 mod sent;
 mod session;
@@ -96,7 +97,7 @@ pub mod shell {
 pub use rejoin_proto::http::Head;
 pub use rejoin_proto::ids::{Incarnation, Key, Principal, SessionId};
 pub use rejoin_proto::limits::Limits;
-pub use rejoin_proto::mcp::Revision;
+pub use rejoin_proto::mcp::{Revision, explain as explain_revisions};
 pub use rejoin_proto::refusal::Ended;
 pub use rejoin_proto::shard::counters;
 pub use rejoin_proto::shard::io::{Cancelled, NotTaken, Unauthorized};

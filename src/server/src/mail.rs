@@ -38,12 +38,14 @@ pub(crate) enum Mail {
 /// What became of a request to the client.
 pub(crate) type Asked = Result<Outcome, NotTaken>;
 
-/// What a dropped handle leaves behind. There is no more of it than calls and requests in flight, so it needs no bound of its own.
+/// What a dropped handle leaves behind, and what kernels say to each other. There is no more of it than calls and requests in flight, so it needs no bound of its own.
 pub(crate) enum Left {
     /// A call that nobody can answer any more.
     Call(SessionId, CallId),
     /// A request to the client whose answer nobody waits for.
     Request(SessionId, ClientRequestId),
+    /// Another shard's word about an idempotency key.
+    Keyed(rejoin_proto::keyed::Mail),
 }
 
 /// What every shard of a server shares.

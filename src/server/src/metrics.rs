@@ -128,6 +128,8 @@ impl<'a> Page<'a, '_> {
     fn room(&mut self) -> Result<(), Error> {
         self.gauge("sessions", "Sessions alive.", |shard| shard.sessions.into())?;
         self.gauge("sessions_limit", "Sessions that may be alive.", |shard| shard.sessions_max.into())?;
+        self.gauge("exchanges", "Requests without a session in flight.", |shard| shard.exchanges.into())?;
+        self.gauge("exchanges_limit", "Requests without a session that may be in flight.", |shard| shard.exchanges_max.into())?;
         self.counter("sessions_begun", "Sessions that began.", |c| c.sessions_begun)?;
         self.counters("sessions_ended", "Sessions that ended.", |shard, say| {
             let ends = shard.counters.sessions_ended.iter().filter(|(why, _)| why.is_an_end());

@@ -24,6 +24,9 @@ pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A [`Handler`] whose futures may run on any thread; see there.
 pub trait SendHandler: Send + Sync + 'static {
+    /// As [`Handler::STATELESS`].
+    const STATELESS: bool = false;
+
     /// As [`Handler::initialize`].
     fn initialize(&self, session: &Session, params: &Json) -> impl Future<Output = Result<Json, RpcError>> + Send;
 
@@ -90,6 +93,8 @@ impl<H: SendHandler, S: Fn(Work) + Send + Sync + 'static> Sent<H, S> {
 }
 
 impl<H: SendHandler, S: Fn(Work) + Send + Sync + 'static> Handler for Sent<H, S> {
+    const STATELESS: bool = H::STATELESS;
+
     async fn initialize(&self, session: &Session, params: &Json) -> Result<Json, RpcError> {
         let (tell, told) = oneshot::channel();
         let (handler, session, params) = (Arc::clone(&self.handler), session.clone(), params.clone());

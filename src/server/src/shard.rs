@@ -219,6 +219,11 @@ impl Local {
                         conn.hand_off(Handoff { to, bytes, placed });
                     }
                 }
+                Output::Post { to, mail } => {
+                    if let Some(remote) = self.remote_of(to) {
+                        remote.leave(Left::Keyed(mail));
+                    }
+                }
                 Output::Deliver { session, delivery } => self.deliveries.borrow_mut().push_back((session, delivery)),
                 Output::Took(taken) => took = Some(taken),
                 Output::WakeAt(at) => self.timer.want(at),
@@ -402,6 +407,10 @@ impl Local {
             Left::Request(session, request) => {
                 self.requests.borrow_mut().remove(&request);
                 (session, Emission::CancelRequest { request })
+            }
+            Left::Keyed(mail) => {
+                self.input(Input::Mail(mail));
+                return;
             }
         };
         // Where the session or the call has ended, there is nobody to tell.

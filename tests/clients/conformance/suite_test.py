@@ -40,6 +40,10 @@ class Reading(unittest.TestCase):
         self.assertFalse(well({"two": WELL}, expected), "the scenario is gone")
         self.assertFalse(well({"two": [*WELL, check("b", "FAILURE")], "one": [check("b", "FAILURE")]}, expected))
 
+    def test_scenarios_of_extensions_are_left_out_and_no_others(self):
+        listed = "Server scenarios:\n  - ping [2025-06-18,2025-11-25]\n  - tasks-mrtr-input [extension]\n  - caching [2026-07-28]\n"
+        self.assertEqual(suite.of_extensions(listed), {"tasks-mrtr-input"})
+
     def test_expectations_are_of_one_revision_and_have_reasons(self):
         text = "# a comment\n\n2025-11-25 ping b it is wrong\n2026-07-28 tools-list c it is wrong too\n"
         self.assertEqual(suite.expected_failures(text, "2025-11-25"), {("ping", "b"): "it is wrong"})

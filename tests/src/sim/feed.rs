@@ -120,6 +120,7 @@ impl World<'_> {
             }
             Input::Closed { conn } => trace.write_u32(!conn.0),
             Input::Command(_) => trace.write_u8(1),
+            Input::Mail(_) => trace.write_u8(3),
             Input::TimePassed | Input::Emitted { .. } => trace.write_u8(2),
         }
     }
@@ -137,6 +138,7 @@ impl World<'_> {
             }
             Output::Close { conn, how } => self.closes(shard, conn, how),
             Output::Handoff { conn, to, bytes, placed } => self.hands_off(shard, conn, usize::from(to.0), bytes, placed),
+            Output::Post { .. } => Err("mail about an idempotency key, which nobody sent".into()),
             Output::Deliver { session, delivery } => {
                 self.tell(|| format!("shard {shard} delivers to {session:?}: {}", short(&format!("{delivery:?}"))));
                 let result = self.oracle.deliver(&session, &delivery, &self.moment(shard), asking);

@@ -71,7 +71,8 @@ impl Handlers {
                 self.sessions.push(session);
             }
             Delivery::Request { call, .. } => self.tasks.push(task(call, None, rng)),
-            Delivery::Notification { .. } => {}
+            // The simulated servers have sessions only.
+            Delivery::Notification { .. } | Delivery::Exchange { .. } => {}
             // Some go on for a while: they must be told that nobody listens.
             Delivery::Cancelled { call, .. } if rng.chance(700) => {
                 self.tasks.retain(|task| task.call != call.0 || task.session != session)

@@ -161,6 +161,7 @@ impl<'m> World<'m> {
         for index in (0..self.plan.shards).map(ShardIndex) {
             let config = Config {
                 shard: index,
+                shards: self.plan.shards.into(),
                 boot,
                 key: self.key.clone(),
                 path: "/mcp".into(),
@@ -168,6 +169,7 @@ impl<'m> World<'m> {
                 names: names.clone(),
                 finished: self.plan.finished,
                 response: self.plan.response,
+                exchanges: false,
             };
             let (now, slots) = (Instant::from_millis(self.now), self.plan.limits.sessions);
             let (mut shard, mut table) = (None, None);

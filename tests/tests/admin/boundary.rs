@@ -1,7 +1,8 @@
 //! What clients that come back meet, and refusals.
 
 use rejoin_tests::matrix::Flavour;
-use rejoin_tests::session::{NOVEMBER, Session, call, initialize, ticks};
+use rejoin_tests::session::{NOVEMBER, Session, call, initialize, request, ticks};
+use rejoin_tests::stateless::{VERSION, alone, mirrored, said};
 use rejoin_tests::wire::{Connection, Request, Stream, ask};
 use serde_json::{Value, json};
 
@@ -140,6 +141,24 @@ scenarios! {
         |bed: &Bed| posted(bed, |post| post.body("{}"));
     an_unknown_revision: plain, ["rejoin_verdicts_total kind=refused code=unsupported_revision" By 1.0],
         |bed: &Bed| posted(bed, |post| post.with("MCP-Protocol-Version", "1999-01-01"));
+    a_request_without_a_session_and_without_what_it_must_say: plain, [
+        "rejoin_verdicts_total kind=refused code=invalid_params" By 1.0,
+        "rejoin_verdicts_total kind=refused code=header_mismatch" By 1.0,
+        "rejoin_verdicts_total kind=refused code=method_not_found" By 1.0,
+        "rejoin_verdicts_total kind=refused code=revision_not_served" By 1.0,
+    ], |bed: &Bed| {
+        let (host, mut message) = (bed.server.address, said(&echo(1, "x")));
+        assert_eq!(ask(host, &mirrored(host, &echo(1, "x"))).status(), 400);
+        assert_eq!(ask(host, &mirrored(host, &message).without("Mcp-Name")).status(), 400);
+        assert_eq!(ask(host, &alone(host, &request(1, "ping", json!({})))).status(), 404);
+        message["params"]["_meta"][VERSION] = json!("2027-01-01");
+        assert_eq!(ask(host, &mirrored(host, &message).set("MCP-Protocol-Version", "2027-01-01")).status(), 400);
+    };
+    a_key_for_something_else: plain, ["rejoin_verdicts_total kind=refused code=idempotency_key_reused" By 1.0], |bed: &Bed| {
+        let keyed = |text| alone(bed.server.address, &echo(1, text)).with("Idempotency-Key", "k");
+        assert_eq!(ask(bed.server.address, &keyed("x")).status(), 200);
+        assert_eq!(ask(bed.server.address, &keyed("y")).status(), 422);
+    };
     no_session: plain, ["rejoin_verdicts_total kind=refused code=session_required" By 1.0], |bed: &Bed| refused(bed, |get| get);
     an_unknown_session: plain, ["rejoin_verdicts_total kind=refused code=session_expired reason=unknown" By 1.0],
         |bed: &Bed| refused(bed, |get| get.with("Mcp-Session-Id", "mine"));

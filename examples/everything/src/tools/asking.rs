@@ -1,13 +1,17 @@
-//! Tools that ask the client something on the call's stream: its model, its user, its roots.
+//! Tools that ask the client something: its model, its user, its roots. In a session on the call's stream, else by the result.
 //!
 //! Never asks for what the client did not say it can.
 
-use rejoin::{Json, Reply, RequestError};
+use rejoin::{Json, Reply, RequestError, RpcError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Nothing, failed, object, text_result, tool};
 use crate::context::Context;
+use crate::rounds::{Given, required};
+
+/// The key of what such a tool asks for, where its result asks.
+const ASKED: &str = "asked";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,29 +38,29 @@ pub(super) fn list() -> Vec<Value> {
     ]
 }
 
-pub(super) async fn sampling(Sampling { prompt }: Sampling, context: &Context<'_>) -> Reply {
+pub(super) async fn sampling(Sampling { prompt }: Sampling, context: &Context<'_>) -> Result<Reply, RpcError> {
     let message = json!({ "role": "user", "content": { "type": "text", "text": prompt } });
     let params = json!({ "messages": [message], "maxTokens": 100 });
-    let can = context.memory.client.sampling;
-    answered(ask(can, "sampling/createMessage", &params, context).await, |result| {
+    ask("sampling", "sampling/createMessage", &params, context, |result| {
         // One block of content, or, since 2025-11-25, a list of them.
         let content = &result["content"];
         let first = content.get(0).unwrap_or(content);
         format!("LLM response: {}", first["text"].as_str().unwrap_or_default())
     })
+    .await
 }
 
-pub(super) async fn elicitation(Elicitation { message }: Elicitation, context: &Context<'_>) -> Reply {
+pub(super) async fn elicitation(Elicitation { message }: Elicitation, context: &Context<'_>) -> Result<Reply, RpcError> {
     let text = |description: &str| json!({ "type": "string", "description": description });
     let schema = json!({
         "type": "object",
         "properties": { "username": text("User's response"), "email": text("User's email address") },
         "required": ["username", "email"],
     });
-    answered(elicit(&message, &schema, context).await, |result| format!("User response: {}", outcome(result)))
+    elicit(&message, &schema, context, |result| format!("User response: {}", outcome(result))).await
 }
 
-pub(super) async fn elicitation_defaults(Nothing {}: Nothing, context: &Context<'_>) -> Reply {
+pub(super) async fn elicitation_defaults(Nothing {}: Nothing, context: &Context<'_>) -> Result<Reply, RpcError> {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -71,10 +75,10 @@ pub(super) async fn elicitation_defaults(Nothing {}: Nothing, context: &Context<
         },
         "required": [],
     });
-    completed(elicit("Please review and update the form fields with defaults", &schema, context).await)
+    elicit("Please review and update the form fields with defaults", &schema, context, completed).await
 }
 
-pub(super) async fn elicitation_enums(Nothing {}: Nothing, context: &Context<'_>) -> Reply {
+pub(super) async fn elicitation_enums(Nothing {}: Nothing, context: &Context<'_>) -> Result<Reply, RpcError> {
     let titled = |name: &str| -> Vec<Value> {
         let ordinals = ["First", "Second", "Third"].iter().zip(1..);
         ordinals.map(|(ordinal, n)| json!({ "const": format!("value{n}"), "title": format!("{ordinal} {name}") })).collect()
@@ -100,38 +104,57 @@ pub(super) async fn elicitation_enums(Nothing {}: Nothing, context: &Context<'_>
         },
         "required": [],
     });
-    completed(elicit("Please select options from the enum fields", &schema, context).await)
+    elicit("Please select options from the enum fields", &schema, context, completed).await
 }
 
-pub(super) async fn roots(Nothing {}: Nothing, context: &Context<'_>) -> Reply {
-    let can = context.memory.client.roots;
-    answered(ask(can, "roots/list", &Value::Null, context).await, |result| format!("Roots: {}", result["roots"]))
+pub(super) async fn roots(Nothing {}: Nothing, context: &Context<'_>) -> Result<Reply, RpcError> {
+    ask("roots", "roots/list", &Value::Null, context, |result| format!("Roots: {}", result["roots"])).await
 }
 
-async fn elicit(message: &str, schema: &Value, context: &Context<'_>) -> Result<Value, String> {
+async fn elicit(
+    message: &str,
+    schema: &Value,
+    context: &Context<'_>,
+    say: impl FnOnce(&Value) -> String,
+) -> Result<Reply, RpcError> {
     let params = json!({ "message": message, "requestedSchema": schema });
-    ask(context.memory.client.elicitation, "elicitation/create", &params, context).await
+    ask("elicitation", "elicitation/create", &params, context, say).await
 }
 
-/// Asks the client, if it can be asked; the error is for the model.
-async fn ask(can: bool, method: &str, params: &Value, context: &Context<'_>) -> Result<Value, String> {
-    if !can {
-        return Err(format!("The client did not declare that it can be asked for {method}."));
+/// Asks the client, if it can be asked, and says what it answered. In a session, why it cannot is for the model.
+async fn ask(
+    capability: &str,
+    method: &str,
+    params: &Value,
+    context: &Context<'_>,
+    say: impl FnOnce(&Value) -> String,
+) -> Result<Reply, RpcError> {
+    let can = context.memory.client.needs(capability);
+    if context.memory.is_stateless() {
+        let given = Given::of(context.call)?;
+        can?;
+        let params = if params.is_null() { json!({}) } else { params.clone() };
+        return Ok(match given.response(ASKED) {
+            Some(response) => text_result(&say(response)),
+            None => required(&[(ASKED, json!({ "method": method, "params": params }))], None),
+        });
+    }
+    if can.is_err() {
+        return Ok(failed(&format!("The client did not declare that it can be asked for {method}.")));
     }
     let asked: Result<Json, RequestError> = context.call.request(method, params).await;
-    let answer = asked.map_err(|error| format!("{method} has no result: {error}"))?;
-    answer.parse().map_err(|error| format!("{method} has a result that is no JSON: {error}"))
-}
-
-fn answered(answer: Result<Value, String>, say: impl FnOnce(&Value) -> String) -> Reply {
-    match answer {
+    let answer = match asked {
+        Ok(answer) => answer.parse().map_err(|error| format!("{method} has a result that is no JSON: {error}")),
+        Err(error) => Err(format!("{method} has no result: {error}")),
+    };
+    Ok(match answer {
         Ok(result) => text_result(&say(&result)),
         Err(why) => failed(&why),
-    }
+    })
 }
 
-fn completed(answer: Result<Value, String>) -> Reply {
-    answered(answer, |result| format!("Elicitation completed: {}", outcome(result)))
+fn completed(result: &Value) -> String {
+    format!("Elicitation completed: {}", outcome(result))
 }
 
 /// What the user did with a form.

@@ -4,6 +4,7 @@
 
 mod asking;
 mod paced;
+mod rounds;
 mod simple;
 mod talking;
 
@@ -42,9 +43,17 @@ impl From<RpcError> for Failure {
     }
 }
 
+/// Tools that need a session: its standalone stream, its life, or that its client comes back.
+const OF_SESSIONS: [&str; 3] = ["broadcast", "rotate", "test_reconnection"];
+
 /// What `tools/list` lists.
-pub(crate) fn list() -> Value {
-    [paced::list(), simple::list(), talking::list(), asking::list()].concat().into()
+pub(crate) fn list(context: &Context<'_>) -> Value {
+    let mut tools = [paced::list(), simple::list(), talking::list(), asking::list()].concat();
+    if context.memory.is_stateless() {
+        tools.retain(|tool| !OF_SESSIONS.iter().any(|name| tool["name"] == *name));
+        tools.extend(rounds::list(context.shared.tools_changed()));
+    }
+    tools.into()
 }
 
 /// Answers `tools/call`.
@@ -61,6 +70,15 @@ pub(crate) async fn call(context: &Context<'_>) -> Result<Reply, RpcError> {
 }
 
 async fn run(name: &str, arguments: Value, context: &Context<'_>) -> Result<Reply, Failure> {
+    let unknown = || Failure::Rpc(RpcError::invalid_params(format_args!("unknown tool: {name}")));
+    if context.memory.is_stateless() {
+        if OF_SESSIONS.contains(&name) {
+            return Err(unknown());
+        }
+        if let Some(outcome) = rounds::run(name, &arguments, context).await {
+            return outcome;
+        }
+    }
     Ok(match name {
         "echo" => paced::echo(read(arguments)?),
         "ticker" => paced::ticker(read(arguments)?, context).await?,
@@ -77,12 +95,12 @@ async fn run(name: &str, arguments: Value, context: &Context<'_>) -> Result<Repl
         "test_tool_with_logging" => talking::with_logging(read(arguments)?, context).await?,
         "test_tool_with_progress" => talking::with_progress(read(arguments)?, context).await?,
         "test_reconnection" => talking::reconnection(read(arguments)?, context).await?,
-        "test_sampling" => asking::sampling(read(arguments)?, context).await,
-        "test_elicitation" => asking::elicitation(read(arguments)?, context).await,
-        "test_elicitation_sep1034_defaults" => asking::elicitation_defaults(read(arguments)?, context).await,
-        "test_elicitation_sep1330_enums" => asking::elicitation_enums(read(arguments)?, context).await,
-        "test_list_roots" => asking::roots(read(arguments)?, context).await,
-        other => return Err(RpcError::invalid_params(format_args!("unknown tool: {other}")).into()),
+        "test_sampling" => asking::sampling(read(arguments)?, context).await?,
+        "test_elicitation" => asking::elicitation(read(arguments)?, context).await?,
+        "test_elicitation_sep1034_defaults" => asking::elicitation_defaults(read(arguments)?, context).await?,
+        "test_elicitation_sep1330_enums" => asking::elicitation_enums(read(arguments)?, context).await?,
+        "test_list_roots" => asking::roots(read(arguments)?, context).await?,
+        _ => return Err(unknown()),
     })
 }
 

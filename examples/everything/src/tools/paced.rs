@@ -14,6 +14,7 @@ use crate::context::{Context, said};
 use crate::logging::Level;
 use crate::resources::WATCHED;
 use crate::shared::KEY_BYTES_MAX;
+use crate::stateless::Filter;
 
 /// Most notifications of one call.
 const COUNT_MAX: u32 = 1_000_000;
@@ -149,7 +150,10 @@ pub(super) async fn change_watched_resource(Nothing {}: Nothing, context: &Conte
         // One that has ended meanwhile wants to know nothing more; one that has no room is told by the next change.
         let _ = watcher.notify("notifications/resources/updated", &params).await;
     }
-    text_result(&format!("The resource has changed {changes} times; sessions told: {}.", watchers.len()))
+    let wants = |filter: &Filter| filter.resource_subscriptions.iter().any(|uri| uri == WATCHED);
+    let streams = context.shared.tell("notifications/resources/updated", &params, wants).await;
+    let told = watchers.len() + streams;
+    text_result(&format!("The resource has changed {changes} times; sessions told: {told}."))
 }
 
 /// Waits between two notifications. Without an interval they come as fast as the shard goes, which has other things to do as well.

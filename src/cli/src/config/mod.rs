@@ -40,6 +40,9 @@ pub(crate) struct Given {
     /// Print every option's value as such a file, with where it came from, and exit.
     #[arg(long)]
     pub(crate) print_config: bool,
+    /// Print which revision of MCP may resume, batch, have sessions, and needs which headers, and exit.
+    #[arg(long)]
+    pub(crate) explain_revisions: bool,
     #[command(flatten)]
     _options: OnLine,
 }

@@ -246,6 +246,14 @@ impl Head {
             .map(|field| self.part(field.value))
     }
 
+    /// Every field whose name begins with `prefix` (in any case): the rest of its name, and its value.
+    pub fn prefixed<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + 'a {
+        self.fields.iter().filter_map(move |field| {
+            let (start, rest) = self.part(field.name).split_at_checked(prefix.len())?;
+            start.eq_ignore_ascii_case(prefix.as_bytes()).then(|| (rest, self.part(field.value)))
+        })
+    }
+
     /// The value of a field that must stand alone; `Err` when it was sent more than once, even if equal.
     pub fn single(&self, name: &str) -> Result<Option<&[u8]>, Repeated> {
         let mut found = None;

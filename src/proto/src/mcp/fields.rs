@@ -3,12 +3,14 @@
 //! Never refuses: a field that is absent, stands there twice or has another type is simply not known.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde_json::value::RawValue;
 
 use super::id::Id;
-use super::json;
+use super::json::{self, Member};
 use super::revision::Revision;
+use crate::refusal::Refusal;
 
 /// The capabilities that an `initialize` result declares with `listChanged: true`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +74,32 @@ pub fn cancelled_request(params: Option<&RawValue>) -> Option<Id> {
     Id::read(id.one()?, usize::MAX).ok()
 }
 
+/// The idempotency key in a request's `_meta`. One that is no text, or stands there twice, is refused: it must not be taken for none.
+pub fn idempotency_key<'a>(params: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, Refusal> {
+    let wrong = Refusal::InvalidRequest("rejoin/idempotency-key in _meta must be one string");
+    let Some(params) = params.map(RawValue::get).filter(|params| params.starts_with('{')) else { return Ok(None) };
+    let [meta] = json::members(params, ["_meta"]).map_err(|_| wrong)?;
+    let Some(meta) = meta.one().map(RawValue::get).filter(|meta| meta.starts_with('{')) else { return Ok(None) };
+    let [key] = json::members(meta, ["rejoin/idempotency-key"]).map_err(|_| wrong)?;
+    match key {
+        Member::Absent => Ok(None),
+        Member::One(key) => json::text(key.get()).map(Some).ok_or(wrong),
+        Member::Repeated => Err(wrong),
+    }
+}
+
+/// What a request asks, without its `_meta`: the members of its params by name, each as it was written. Params that are no object are one
+/// member without a name.
+pub fn without_meta<'a>(params: Option<&'a RawValue>) -> BTreeMap<Cow<'a, str>, &'a str> {
+    let Some(params) = params else { return BTreeMap::new() };
+    match serde_json::from_str::<BTreeMap<String, &RawValue>>(params.get()) {
+        Ok(members) => {
+            members.into_iter().filter(|(name, _)| name != "_meta").map(|(name, value)| (name.into(), value.get())).collect()
+        }
+        Err(_) => BTreeMap::from([("".into(), params.get())]),
+    }
+}
+
 /// The resource that `resources/subscribe` and `resources/unsubscribe` are about.
 pub fn resource_uri(params: Option<&RawValue>) -> Option<Cow<'_, str>> {
     text_at(params?.get(), &["uri"])
@@ -122,6 +150,29 @@ mod tests {
             assert_eq!(cancelled_request(Some(raw(wrong))), None, "{wrong}");
         }
         assert_eq!(cancelled_request(None), None);
+    }
+
+    #[test]
+    fn a_key_in_meta_is_one_text() {
+        let key = |params: &'static str| idempotency_key(Some(raw(params)));
+        assert_eq!(key(r#"{"_meta":{"rejoin/idempotency-key":"k\u0031"}}"#), Ok(Some("k1".into())));
+        for none in ["[]", "{}", r#"{"_meta":3}"#, r#"{"_meta":{}}"#, r#"{"rejoin/idempotency-key":"k"}"#] {
+            assert_eq!(key(none), Ok(None), "{none}");
+        }
+        assert!(key(r#"{"_meta":{"rejoin/idempotency-key":7}}"#).is_err());
+        assert!(key(r#"{"_meta":{"rejoin/idempotency-key":"a","rejoin/idempotency-key":"a"}}"#).is_err());
+        assert_eq!(idempotency_key(None), Ok(None));
+    }
+
+    #[test]
+    fn what_is_asked_is_the_same_in_any_order_and_whatever_the_meta_says() {
+        let asked = |params: &'static str| without_meta(Some(raw(params)));
+        let one = asked(r#"{"name":"t","arguments":{"a":1},"_meta":{"progressToken":1}}"#);
+        assert_eq!(one, asked(r#"{ "_meta":{}, "arguments" :{"a":1} , "n\u0061me":"t"}"#));
+        for other in [r#"{"name":"t","arguments":{"a":2}}"#, r#"{"name":"t"}"#, "{}", "[1]"] {
+            assert_ne!(one, asked(other), "{other}");
+        }
+        assert_ne!(asked("[1]"), asked("[2]"));
     }
 
     #[test]

@@ -37,6 +37,10 @@ pub struct Rules {
     pub header_required: bool,
     /// Whether closing a call's stream cancels the call.
     pub close_cancels: bool,
+    /// Request fields that repeat what the body says, and are checked against it.
+    pub mirrored_headers: &'static [&'static str],
+    /// Methods that older revisions have and this one does not.
+    pub removed_methods: &'static [&'static str],
 }
 
 /// 2025-03-26, and what is served like it.
@@ -51,6 +55,8 @@ const FIRST_STREAMABLE: Rules = Rules {
     opening_event: false,
     header_required: false,
     close_cancels: false,
+    mirrored_headers: &[],
+    removed_methods: &[],
 };
 
 /// The table, in order of age.
@@ -66,6 +72,8 @@ const TABLE: [Rules; 5] = [
         opening_event: false,
         header_required: false,
         close_cancels: false,
+        mirrored_headers: &[],
+        removed_methods: &[],
     },
     Rules {
         name: "2025-11-25",
@@ -79,6 +87,8 @@ const TABLE: [Rules; 5] = [
         header_required: false,
         // As 2025-06-18: "Disconnection SHOULD NOT be interpreted as the client cancelling its request."
         close_cancels: false,
+        mirrored_headers: &[],
+        removed_methods: &[],
     },
     Rules {
         name: "2026-07-28",
@@ -88,8 +98,13 @@ const TABLE: [Rules; 5] = [
         batches: false,
         opening_event: false,
         header_required: true,
-        // 2026-07-28, Streamable HTTP: closing the response stream "MUST be treated by the server as cancellation".
+        // 2026-07-28, Streamable HTTP, "Cancellation": "Closing the SSE response stream MUST be treated by the server as cancellation of
+        // that request."
         close_cancels: true,
+        // The same, "Standard Request Headers": "These headers are REQUIRED for compliance."
+        mirrored_headers: &["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"],
+        // 2026-07-28, changelog: the handshake, pings, and what needed a session to remember it are gone.
+        removed_methods: &["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"],
     },
 ];
 
@@ -107,6 +122,9 @@ impl Revision {
     /// Those with sessions on this transport, newest first, as a refusal names them to people.
     pub const WITH_SESSIONS: &'static str = "2025-11-25, 2025-06-18, 2025-03-26";
 
+    /// Those that this transport serves, newest first: what a client that asks for another may choose from.
+    pub const SERVED: [Self; 4] = [Self::V2026_07_28, Self::V2025_11_25, Self::V2025_06_18, Self::V2025_03_26];
+
     /// The revision with exactly this name: the value of an `MCP-Protocol-Version` header, or of a `protocolVersion`.
     pub fn parse(name: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|revision| revision.as_str().as_bytes() == name)
@@ -123,10 +141,68 @@ impl Revision {
     }
 }
 
+/// The table for people, one revision a line: which may resume, batch, have sessions, and needs which headers.
+pub fn explain() -> String {
+    use std::fmt::Write;
+    let mut text = String::new();
+    let columns =
+        ["revision", "sessions", "resumes", "batches", "opening event", "a close cancels", "headers checked", "methods gone"];
+    let mut line = |cells: [&str; 8]| {
+        let [name, cells @ .., last] = cells;
+        let padded: String = cells.iter().zip([8, 7, 7, 13, 15, 42]).map(|(cell, width)| format!("  {cell:width$}")).collect();
+        writeln!(text, "{name:10}{padded}  {last}").expect("a string takes every byte");
+    };
+    line(columns);
+    let word = |yes| if yes { "yes" } else { "no" };
+    for rules in &TABLE {
+        let listed = |list: &[&str], none: &str| if list.is_empty() { none.to_owned() } else { list.join(", ") };
+        // Of a session's requests only the revision is named, and its absence is no fault.
+        let headers = listed(rules.mirrored_headers, "MCP-Protocol-Version, where it is sent");
+        line([
+            rules.name,
+            word(rules.sessions),
+            word(rules.resumption),
+            word(rules.batches),
+            word(rules.opening_event),
+            word(rules.close_cancels),
+            &headers,
+            &listed(rules.removed_methods, "none"),
+        ]);
+    }
+    text.push_str(
+        "\n2024-11-05 is served inside sessions only, as 2025-03-26 is. Its own transport, HTTP+SSE with two endpoints, is not: the GET that\n\
+         such a client opens with is answered 400 `session_required`, which those clients report as a failed connection.\n",
+    );
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::refusal::Refusal;
+
+    #[test]
+    fn the_explanation_has_a_line_for_each_revision() {
+        let text = explain();
+        let lines: Vec<_> = text.lines().skip(1).take(TABLE.len()).collect();
+        assert!(lines.iter().zip(&TABLE).all(|(line, rules)| line.starts_with(rules.name)), "{text}");
+        let newest = lines.last().expect("a line");
+        assert!(newest.contains("Mcp-Method, Mcp-Name") && newest.contains("logging/setLevel"), "{newest}");
+    }
+
+    #[test]
+    fn what_is_served_is_what_has_this_transport() {
+        let served: Vec<_> = TABLE.iter().rev().filter(|rules| rules.streamable).map(|rules| rules.name).collect();
+        assert_eq!(Revision::SERVED.map(Revision::as_str).to_vec(), served);
+    }
+
+    #[test]
+    fn heads_are_checked_exactly_where_there_is_no_session_to_know_better() {
+        for rules in &TABLE {
+            assert_eq!(rules.sessions, rules.mirrored_headers.is_empty(), "{rules:?}");
+            assert_eq!(rules.header_required, !rules.mirrored_headers.is_empty(), "{rules:?}");
+        }
+    }
 
     #[test]
     fn only_the_exact_name_is_a_revision() {

@@ -2,10 +2,13 @@
 //!
 //! Never touches anything else: order, duplicates, whitespace and spelling of the rest stay byte for byte.
 
+use std::borrow::Cow;
+
 use serde_json::value::RawValue;
 
 use super::id::{Id, IdError};
 use super::json::{self, Member};
+use super::stateless::SUBSCRIPTION;
 use super::write;
 use crate::limits::Limits;
 use crate::refusal::Refusal;
@@ -33,16 +36,42 @@ pub fn put_progress_token(params: Option<&RawValue>, token: u64) -> Option<Vec<u
     let text = params.map_or("{}", RawValue::get);
     match find(text).ok()? {
         Some(old) => Some(exchange(text, old, |out| write::push(out, &token))),
-        None => {
-            let [meta] = json::members(text.starts_with('{').then_some(text)?, ["_meta"]).ok()?;
-            let field = format!("\"progressToken\":{token}");
-            match meta.one() {
-                None => insert(text, &format!("\"_meta\":{{{field}}}")),
-                Some(meta) => {
-                    let with = insert(meta.get(), &field)?;
-                    Some(exchange(text, meta, |out| out.extend_from_slice(&with)))
-                }
-            }
+        None => put_in_meta(text, &format!("\"progressToken\":{token}")),
+    }
+}
+
+/// A notification's params with the id of the `subscriptions/listen` that it comes of. 2026-07-28, subscriptions, "Receiving
+/// Notifications": "All notifications delivered on the stream carry `io.modelcontextprotocol/subscriptionId` in `_meta` […]. The value is
+/// the JSON-RPC ID of the `subscriptions/listen` request." `None` where params have no one place for it, or name one already.
+pub fn put_subscription(params: Option<&[u8]>, id: &Id) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(params.unwrap_or(b"{}")).ok()?;
+    if json::lookup(text, &["_meta", SUBSCRIPTION]).is_some() {
+        return None;
+    }
+    let mut written = Vec::new();
+    id.write(&mut written);
+    put_in_meta(text, &format!("\"{SUBSCRIPTION}\":{}", std::str::from_utf8(&written).ok()?))
+}
+
+/// A result with `resultType`: `complete` where its handler says nothing of it. 2026-07-28, basic, "Result Responses": "The `result` MUST
+/// include a `resultType` field". What is no object stays as it is.
+pub fn with_result_type(result: &[u8]) -> Cow<'_, [u8]> {
+    let Ok(text) = std::str::from_utf8(result) else { return Cow::Borrowed(result) };
+    match json::members(text, ["resultType"]) {
+        Ok([Member::Absent]) => insert(text, "\"resultType\":\"complete\"").map_or(Cow::Borrowed(result), Cow::Owned),
+        _ => Cow::Borrowed(result),
+    }
+}
+
+/// Params with one more member in their `_meta`, which is made where there is none.
+fn put_in_meta(params: &str, member: &str) -> Option<Vec<u8>> {
+    let [meta] = json::members(params.trim_ascii().starts_with('{').then_some(params)?, ["_meta"]).ok()?;
+    match meta {
+        Member::Absent => insert(params, &format!("\"_meta\":{{{member}}}")),
+        Member::Repeated => None,
+        Member::One(meta) => {
+            let with = insert(meta.get(), member)?;
+            Some(exchange(params, meta, |out| out.extend_from_slice(&with)))
         }
     }
 }
@@ -177,6 +206,39 @@ mod tests {
         assert_eq!(put(None).as_deref(), Some(r#"{"_meta":{"progressToken":7}}"#));
         for params in ["[]", r#"{"_meta":null}"#, r#"{"_meta":{},"_meta":{}}"#, "3"] {
             assert_eq!(put(Some(params)), None, "{params}");
+        }
+    }
+
+    #[test]
+    fn what_a_subscription_brings_names_it_by_the_clients_id() {
+        let put = |params: Option<&str>, id: &Id| {
+            put_subscription(params.map(str::as_bytes), id).map(|params| String::from_utf8(params).unwrap())
+        };
+        for (params, expected) in [
+            (None, r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":1}}"#),
+            (Some(r#"{"uri":"a"}"#), r#"{"uri":"a","_meta":{"io.modelcontextprotocol/subscriptionId":1}}"#),
+            (Some(r#"{"_meta":{"a":1}}"#), r#"{"_meta":{"a":1,"io.modelcontextprotocol/subscriptionId":1}}"#),
+        ] {
+            assert_eq!(put(params, &Id::Integer(1)).as_deref(), Some(expected));
+        }
+        assert!(put(None, &Id::Text("a\"b".into())).unwrap().contains(r#":"a\"b"}"#));
+        for params in
+            ["[]", r#"{"_meta":1}"#, r#"{"_meta":{},"_meta":{}}"#, r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":2}}"#]
+        {
+            assert_eq!(put(Some(params), &Id::Integer(1)), None, "{params}");
+        }
+    }
+
+    #[test]
+    fn a_result_has_a_type() {
+        for (result, typed) in [
+            ("{}", r#"{"resultType":"complete"}"#),
+            (r#" {"a":{"resultType":1} }"#, r#"{"a":{"resultType":1} ,"resultType":"complete"}"#),
+            (r#"{"resultType":"input_required"}"#, r#"{"resultType":"input_required"}"#),
+            ("[1]", "[1]"),
+            ("null", "null"),
+        ] {
+            assert_eq!(&*with_result_type(result.as_bytes()), typed.as_bytes(), "{result}");
         }
     }
 

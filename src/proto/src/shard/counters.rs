@@ -190,6 +190,10 @@ pub struct Snapshot {
     pub sessions: u32,
     /// `limits.sessions`.
     pub sessions_max: u32,
+    /// Requests without a session in flight.
+    pub exchanges: u32,
+    /// `limits.exchanges`.
+    pub exchanges_max: u32,
     /// Connections open.
     pub connections: u32,
     /// `limits.connections`.
@@ -243,6 +247,7 @@ impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (counters, log) = (&self.counters, &self.log);
         writeln!(f, "sessions     {} of {}", self.sessions, self.sessions_max)?;
+        writeln!(f, "exchanges    {} of {}", self.exchanges, self.exchanges_max)?;
         writeln!(f, "connections  {} of {}", self.connections, self.connections_max)?;
         writeln!(f, "calls        {} in flight of {} begun", counters.calls_in_flight(), counters.calls_begun)?;
         writeln!(f, "streams      {} hold events", log.streams)?;

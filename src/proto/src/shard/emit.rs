@@ -6,12 +6,14 @@ use crate::canary::{self, Canary};
 use crate::connection::Form;
 use crate::eventlog::{Full, Kind};
 use crate::ids::{CallId, ClientRequestId, ConnId, Cursor, Position, SessionId, SlotIndex, StreamNumber};
+use crate::keyed;
 use crate::mcp;
-use crate::refusal::{Refusal, Room};
+use crate::refusal::{Ended, Refusal, Room};
 use crate::session::{AnswerState, Attached, Call, ClientRequest, Effect};
 use crate::sse::{FieldValue, Frame};
 
 use super::io::{Cancelled, Close, Delivery, Emission, NotTaken, Outcome, Output, Target};
+use super::keys::outcome_of;
 use super::{Due, ResponsePolicy, Shard, Turn, reply};
 
 /// Bytes of a frame around its message, at most: `id: ` with the longest cursor, `data: `, line ends.
@@ -50,6 +52,7 @@ impl Shard {
         let session = self.session(slot).ok_or(NotTaken::SessionEnded)?;
         match to {
             Target::Call(call) => session.call(call).map(|call| call.stream).ok_or(NotTaken::CallEnded),
+            Target::Standalone if session.is_exchange() => Err(NotTaken::NoSession),
             Target::Standalone => Ok(StreamNumber::STANDALONE),
             Target::Unnamed => Ok(match &session.calls[..] {
                 [only] => only.stream,
@@ -80,6 +83,12 @@ impl Shard {
         if self.session(slot).and_then(|session| session.stream(number)).is_some_and(|stream| stream.json_only) {
             self.counters.notifications_dropped += 1;
             return Ok(());
+        }
+        if let Some(listen) = self.session(slot).and_then(|session| session.listen()) {
+            put_back = mcp::put_subscription(params, listen);
+            if put_back.is_none() {
+                return Err(NotTaken::Malformed);
+            }
         }
         let params = put_back.as_deref().or(params);
         let mut message = Vec::with_capacity(ENVELOPE + method.len() + params.map_or(0, <[u8]>::len));
@@ -113,6 +122,10 @@ impl Shard {
         check_json(params)?;
         let number = self.target(slot, to)?;
         let session = self.session(slot).ok_or(NotTaken::SessionEnded)?;
+        // 2026-07-28, Streamable HTTP, "Receiving Messages": "The server MUST NOT send independent JSON-RPC requests on this stream."
+        if session.is_exchange() {
+            return Err(NotTaken::NoSession);
+        }
         if session.requests.len() >= self.config.limits.client_requests {
             return Err(NotTaken::TooManyRequests);
         }
@@ -151,6 +164,9 @@ impl Shard {
         if found.effect == Effect::Initialize {
             return self.emit_initialize_answer(slot, call, answer, turn);
         }
+        if session.is_exchange() {
+            return self.answer_exchange(slot, call, answer, turn);
+        }
         let (Ok(body) | Err(body)) = answer;
         let mut message = Vec::with_capacity(ENVELOPE + body.len());
         match answer {
@@ -161,6 +177,7 @@ impl Shard {
         if message.len() > self.config.limits.message_bytes {
             return Err(NotTaken::TooLarge);
         }
+        self.settle_key(slot, call, || outcome_of(answer), turn);
         let position = self.append_answer(slot, stream, &message, turn);
         if canary::bites(Canary::TwoResults) && position.get() % 10 == 6 {
             self.append_answer(slot, stream, &message, turn);
@@ -204,6 +221,8 @@ impl Shard {
             return Err(NotTaken::SessionEnded);
         };
         let (incarnation, id) = (session.incarnation, session.id);
+        // 2026-07-28, Streamable HTTP: "Resumable SSE streams via `Last-Event-ID` are not supported": an id would promise what is not kept.
+        let resumable = !session.is_exchange();
         let stream = session.stream_mut(number).ok_or(NotTaken::CallEnded)?;
         let ring = match stream.ring {
             Some(ring) => ring,
@@ -212,8 +231,9 @@ impl Shard {
                 *stream.ring.insert(ring)
             }
         };
-        let cursor = Cursor::new(incarnation, number, self.log.next(ring)).encode(&self.config.key, &id);
-        let frame = Frame { event: None, id: FieldValue::new(cursor.as_str()), retry: None, data: Some(message) };
+        let cursor = resumable.then(|| Cursor::new(incarnation, number, self.log.next(ring)).encode(&self.config.key, &id));
+        let id = cursor.as_ref().and_then(|cursor| FieldValue::new(cursor.as_str()));
+        let frame = Frame { event: None, id, retry: None, data: Some(message) };
         let hint = message.len() + FRAME_OVERHEAD;
         let appended = self.log.append(ring, kind, turn.now, hint, |out| frame.encode(out));
         if appended == Err(Full::Lingering) {
@@ -258,6 +278,10 @@ impl Shard {
             self.finish_stream(slot, ended.stream);
         }
         self.said(slot, ended.stream, turn);
+        if self.session(slot).is_some_and(|session| session.is_exchange() && session.attached == 0) {
+            // One that went on under its key, for nobody who waits here.
+            self.end_session(slot, Ended::Closed, turn);
+        }
     }
 
     /// Nothing more will be said on a stream.
@@ -299,8 +323,8 @@ impl Shard {
             let form = self.connection(conn).and_then(|connection| connection.serving.as_ref()).map(|serving| serving.form);
             match form {
                 Some(Form::Sse) => self.ready.push_back(conn),
-                Some(Form::Json | Form::Undecided) if finished => self.settle_answer(conn, turn),
-                Some(Form::Undecided) if !only_results => self.open_stream(conn, None, None, turn),
+                Some(Form::Json | Form::Undecided | Form::Held) if finished => self.settle_answer(conn, turn),
+                Some(Form::Undecided | Form::Held) if !only_results => self.open_stream(conn, None, None, turn),
                 _ => {}
             }
         }
@@ -323,8 +347,8 @@ impl Shard {
         match form {
             Form::Sse => return self.ready.push_back(conn),
             Form::Initialize => return self.give_up_answer(conn, turn),
-            Form::Undecided if !stream.only_results(&self.log) => return self.open_stream(conn, None, None, turn),
-            Form::Undecided | Form::Json => {}
+            Form::Undecided | Form::Held if !stream.only_results(&self.log) => return self.open_stream(conn, None, None, turn),
+            Form::Undecided | Form::Held | Form::Json => {}
         }
         let batch = stream.batch;
         let answers: Vec<_> = stream.answers.iter().map(|answer| (answer.id.clone(), answer.state)).collect();
@@ -443,19 +467,26 @@ impl Shard {
 
     /// A call needs no answer any more; its stream ends cleanly without one.
     pub(super) fn cancel_call(&mut self, slot: SlotIndex, call: CallId, why: Cancelled, turn: &mut Turn<'_>) {
-        let Some(session) = self.session(slot) else { return };
-        turn.out.push(Output::Deliver { session: session.id, delivery: Delivery::Cancelled { call, why } });
+        let waited = self.settle_key(slot, call, || keyed::Outcome::Unknown, turn);
+        // What else waited under its key has its answer by now, perhaps the next that was to be cancelled.
+        let Some(session) = self.session(slot).filter(|session| session.call(call).is_some()) else { return };
+        if !waited {
+            turn.out.push(Output::Deliver { session: session.id, delivery: Delivery::Cancelled { call, why } });
+        }
         self.counters.calls_cancelled[why] += 1;
         self.end_call(slot, call, AnswerState::Cancelled, turn);
     }
 
     /// A call is lost: it gets `outcome_unknown`, and its handler is told to stop.
     pub(super) fn lose_call(&mut self, slot: SlotIndex, call: CallId, why: Cancelled, turn: &mut Turn<'_>) {
+        let waited = self.settle_key(slot, call, || keyed::Outcome::Unknown, turn);
         let Some(session) = self.session(slot) else { return };
         let Some(found) = session.call(call) else { return };
         let message = reply::outcome_unknown_message(&found.id);
         let stream = found.stream;
-        turn.out.push(Output::Deliver { session: session.id, delivery: Delivery::Cancelled { call, why } });
+        if !waited {
+            turn.out.push(Output::Deliver { session: session.id, delivery: Delivery::Cancelled { call, why } });
+        }
         self.counters.calls_cancelled[why] += 1;
         self.counters.outcomes_unknown += 1;
         let position = self.append_answer(slot, stream, &message, turn);

@@ -11,6 +11,8 @@ use crate::http::Head;
 pub use crate::ids::ConnId;
 use crate::ids::{CallId, ClientRequestId, Principal, SessionId, ShardIndex};
 use crate::incarnations::Liveness;
+pub use crate::keyed::Mail;
+use crate::mcp::Revision;
 use crate::refusal::Ended;
 use crate::time::Instant;
 
@@ -67,6 +69,8 @@ pub enum Input<'a> {
     },
     /// A command of the embedder. `Close` and `Rotate` are answered by the first output: `Output::Took`.
     Command(Command),
+    /// Another shard's `Output::Post`.
+    Mail(Mail),
     /// Time passed; `Output::WakeAt` asks for it. (Every other input moves time as well.)
     TimePassed,
 }
@@ -107,6 +111,13 @@ pub enum Output {
         /// For `Input::HandedOver`.
         placed: bool,
     },
+    /// Give this to another shard as `Input::Mail`. It must arrive, and there is no more of it than calls in flight.
+    Post {
+        /// Which shard.
+        to: ShardIndex,
+        /// What.
+        mail: Mail,
+    },
     /// Give this to the session's handler.
     Deliver {
         /// Which session.
@@ -146,6 +157,8 @@ pub enum NotTaken {
     TooManyRequests,
     /// The answer's policy is JSON: nothing but a result can reach the client on this call.
     JsonOnly,
+    /// The call has no session: its client cannot be asked (the result may say what is wanted), and there is no other stream than its own.
+    NoSession,
     /// The emission is no valid JSON, or an `initialize` result without a protocol version of ours.
     Malformed,
 }
@@ -241,6 +254,22 @@ pub enum Delivery {
         /// A JSON value; its progress token, if any, is ours.
         params: Option<Bytes>,
     },
+    /// A request without a session: to be answered once, under this session's name, which no client knows and which ends with the answer.
+    /// Nothing else is told of such a session but what becomes of the call.
+    Exchange {
+        /// Whose request.
+        principal: Principal,
+        /// Its name.
+        call: CallId,
+        /// What it speaks.
+        revision: Revision,
+        /// Its method.
+        method: Box<str>,
+        /// A JSON object with the client's `_meta`; its progress token, if any, is ours.
+        params: Bytes,
+        /// The `Mcp-Param-…` fields of its head: the name behind that prefix, and the value as it was sent.
+        param_headers: Vec<(Box<str>, Box<[u8]>)>,
+    },
     /// A notification of the client (cancellations excepted).
     Notification {
         /// Its method.
@@ -274,7 +303,7 @@ pub enum Delivery {
 /// Why a call needs no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enum)]
 pub enum Cancelled {
-    /// The client said so.
+    /// The client said so; where a request has no session, by closing its stream.
     ByClient,
     /// It reached `limits.call_max_age`.
     Age,

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::connection::{Form, Request};
 use crate::ids::{CallId, ConnId, Position, Principal, SessionId, SlotIndex, StreamNumber};
+use crate::keyed;
 use crate::lists;
 use crate::mcp::{self, CallIds, Id};
 use crate::refusal::{Ended, Refusal, Room};
@@ -30,6 +31,7 @@ pub(super) fn effect_of(request: &mcp::Request<'_>) -> Effect {
     match &*request.method {
         "resources/subscribe" => uri().map_or(Effect::None, Effect::Subscribe),
         "resources/unsubscribe" => uri().map_or(Effect::None, Effect::Unsubscribe),
+        mcp::LISTEN => Effect::Listen,
         _ => Effect::None,
     }
 }
@@ -49,7 +51,7 @@ impl Shard {
         let timer = self.wheel.schedule(turn.now + self.config.limits.call_max_age, Due::Call(slot, call));
         self.counters.calls_begun += 1;
         let Some(session) = self.session_mut(slot) else { return };
-        session.begin_call(Call { call, stream: number, id: id.clone(), token, effect, begun: turn.now, timer });
+        session.begin_call(Call { call, stream: number, id: id.clone(), token, effect, begun: turn.now, timer, keyed: None });
         if let Some(stream) = session.stream_mut(number) {
             stream.answers.push(Answer { id, state: AnswerState::Pending(call) });
         }
@@ -59,6 +61,10 @@ impl Shard {
         let Some(found) = self.session(slot).and_then(|session| session.call(call)) else { return };
         if found.effect == Effect::Initialize {
             return self.end_session(slot, Ended::Expired, turn);
+        }
+        if self.session(slot).is_some_and(|session| session.listen().is_some()) {
+            // A stream of changes has no outcome to be unknown: its client listens anew.
+            return self.cancel_call(slot, call, Cancelled::Age, turn);
         }
         self.lose_call(slot, call, Cancelled::Age, turn);
     }
@@ -117,10 +123,7 @@ impl Shard {
         principal: Principal,
         turn: &mut Turn<'_>,
     ) -> SessionId {
-        let mut nonce = [0; 16];
-        nonce[..8].copy_from_slice(&(turn.random)().to_be_bytes());
-        nonce[8..].copy_from_slice(&(turn.random)().to_be_bytes());
-        let id = SessionId::mint(&self.config.key, self.config.shard, slot, self.config.boot, nonce);
+        let id = self.mint(slot, turn);
         let mut ids = CallIds::new(&self.config.limits);
         ids.present_apart(initialize, body);
         lists::put(&mut self.sessions, slot.0 as usize, Box::new(Session::new(id, principal, ids, turn.now)));
@@ -193,7 +196,12 @@ impl Shard {
     ) -> Result<(), NotTaken> {
         let session = self.session(slot).ok_or(NotTaken::SessionEnded)?;
         let found = session.call(call).ok_or(NotTaken::CallEnded)?;
+        if session.is_exchange() {
+            self.settle_key(slot, call, || keyed::Outcome::NotRun, turn);
+            return self.refuse_exchange(slot, call, refusal, turn);
+        }
         if found.effect != Effect::Initialize {
+            self.settle_key(slot, call, || keyed::Outcome::NotRun, turn);
             self.emit_answer(slot, call, Err(&reply::refusal_error(refusal)), turn)?;
             self.shed(Room::Handler);
             return Ok(());
@@ -250,13 +258,21 @@ impl Shard {
     pub(super) fn end_session(&mut self, slot: SlotIndex, why: Ended, turn: &mut Turn<'_>) {
         self.end_life(slot, why == Ended::Deleted, turn);
         let Some(mut session) = self.sessions.get_mut(slot.0 as usize).and_then(Option::take) else { return };
-        self.alive -= 1;
-        self.counters.sessions_ended[why] += 1;
+        let exchange = session.is_exchange();
+        if exchange {
+            self.exchanges -= 1;
+        } else {
+            self.alive -= 1;
+            self.counters.sessions_ended[why] += 1;
+        }
         for ring in session.take_streams().into_iter().filter_map(|stream| stream.ring) {
             self.log.remove(ring);
         }
         if let Some(timer) = session.timer {
             self.wheel.cancel(timer);
+        }
+        if exchange {
+            return self.writer.release(slot);
         }
         if session.revision.is_some() {
             self.writer.end(slot, why);
@@ -297,6 +313,9 @@ impl Shard {
     /// Begins a new incarnation under the same session id.
     pub(super) fn command_rotate(&mut self, id: &SessionId, turn: &mut Turn<'_>) -> Result<(), NotTaken> {
         let slot = self.slot_of(id).ok_or(NotTaken::SessionEnded)?;
+        if self.session(slot).is_some_and(Session::is_exchange) {
+            return Err(NotTaken::NoSession);
+        }
         self.end_life(slot, false, turn);
         let session = self.session_mut(slot).ok_or(NotTaken::SessionEnded)?;
         let Some(streams) = session.rotate() else {
@@ -320,6 +339,7 @@ impl Shard {
         self.drain = Some(Drain::Waiting);
         self.wheel.schedule(deadline, Due::Drain);
         self.end_streams(turn, |stream| stream.number == StreamNumber::STANDALONE);
+        self.end_listening(turn);
         self.look_at_all_connections();
     }
 

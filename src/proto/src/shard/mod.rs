@@ -1,20 +1,24 @@
 //! The machine of one core: inputs in, outputs out; it owns every session, connection, event and timer of its shard.
 //!
 //! Never does I/O, asks the time, draws a random number or starts a thread: see `io` for the cut. The work is divided by what causes
-//! it: `request` (what a client asks), `emit` (what a handler says), `life` (sessions begin, rotate and end; drain), `serve`
+//! it: `request` (what a client asks), `post` (what it POSTs to a session), `exchange` (what it asks without a session), `keys` (what it asks
+//! under an idempotency key), `emit` (what a handler says), `life` (sessions begin, rotate and end; drain), `serve`
 //! (connections on streams) and `reply` (answers as bytes).
 
 pub mod counters;
 mod emit;
+mod exchange;
 pub mod io;
+mod keys;
 mod life;
+mod post;
 mod reply;
 mod request;
 mod serve;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use bytes::Bytes;
@@ -25,6 +29,7 @@ use crate::http::Names;
 use crate::ids::StreamNumber;
 use crate::ids::{Boot, CallId, ClientRequestId, ConnId, Incarnation, Key, Principal, SessionId, ShardIndex, SlotIndex};
 use crate::incarnations::Writer;
+use crate::keyed::Records;
 use crate::limits::Limits;
 use crate::lists;
 use crate::mcp::Revision;
@@ -34,13 +39,15 @@ use crate::time::Instant;
 use crate::wheel::Wheel;
 
 use counters::{Counters, LogFigures, Snapshot};
-use io::{Close, Command, Input, NotTaken, Output, World};
+use io::{Close, Command, Delivery, Input, NotTaken, Output, World};
 
 /// How a shard is set up.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Which shard this is.
     pub shard: ShardIndex,
+    /// How many there are: which of them an idempotency key's record lives on follows from it.
+    pub shards: u16,
     /// The life of the process.
     pub boot: Boot,
     /// The secret behind ids and cursors.
@@ -55,6 +62,9 @@ pub struct Config {
     pub finished: Finished,
     /// The form of a call's answer.
     pub response: ResponsePolicy,
+    /// Whether the handler serves requests without a session. Where it does not, a client of such a revision is told so in a way that it
+    /// falls back on.
+    pub exchanges: bool,
 }
 
 /// What a cursor at the end of a finished stream is answered (row 12).
@@ -108,7 +118,13 @@ pub struct Shard {
     open: u32,
     sessions: Vec<Option<Box<Session>>>,
     alive: u32,
+    /// Requests without a session in flight.
+    exchanges: u32,
     next_call: u64,
+    /// The idempotency keys whose home this is.
+    keys: Records,
+    /// What calls under a key would say to their handlers, until their key's home has said that they run.
+    held_back: BTreeMap<CallId, Delivery>,
     drain: Option<Drain>,
     wake_at: Option<Instant>,
     /// Connections with something to do in this turn: a queue, so that one connection's progress never nests in another's.
@@ -156,6 +172,8 @@ impl Shard {
     pub fn new(config: Config, writer: Writer, now: Instant) -> Self {
         Self {
             log: EventLog::new(&config.limits),
+            keys: Records::new(&config.limits),
+            held_back: BTreeMap::new(),
             config,
             writer,
             wheel: Wheel::new(now),
@@ -163,6 +181,7 @@ impl Shard {
             open: 0,
             sessions: Vec::new(),
             alive: 0,
+            exchanges: 0,
             next_call: 1,
             drain: None,
             wake_at: None,
@@ -191,7 +210,7 @@ impl Shard {
         let mut turn = Turn { now, random, world, out };
         // What became of a connection is so before time passes: with a request in its hands it is not idle, with all written it is not
         // stuck, and once it is gone nothing is said of it. Whoever emits or commands comes after what was due.
-        let of_connection = !answered && !matches!(input, Input::Command(_) | Input::TimePassed);
+        let of_connection = !answered && !matches!(input, Input::Command(_) | Input::Mail(_) | Input::TimePassed);
         let took = if of_connection {
             let took = self.take(input, &mut turn);
             self.pass_time(&mut turn);
@@ -240,6 +259,7 @@ impl Shard {
             Input::Command(Command::Close(session)) => return self.command_close(&session, turn),
             Input::Command(Command::Rotate(session)) => return self.command_rotate(&session, turn),
             Input::Command(Command::Drain { deadline }) => self.begin_drain(deadline, turn),
+            Input::Mail(mail) => self.take_key_mail(mail, turn),
             Input::TimePassed => {}
         }
         Ok(())
@@ -424,7 +444,7 @@ impl Shard {
 
     /// The sessions alive on this shard.
     pub fn sessions(&self) -> impl Iterator<Item = SessionView> + '_ {
-        self.sessions.iter().flatten().map(|session| SessionView {
+        self.sessions.iter().flatten().filter(|session| !session.is_exchange()).map(|session| SessionView {
             id: session.id,
             principal: session.principal.clone(),
             incarnation: session.incarnation,
@@ -460,6 +480,8 @@ impl Shard {
             counters: self.counters.clone(),
             sessions: self.alive,
             sessions_max: self.config.limits.sessions,
+            exchanges: self.exchanges,
+            exchanges_max: self.config.limits.exchanges,
             connections: self.open,
             connections_max: self.config.limits.connections,
             timers: self.wheel.len(),
@@ -496,6 +518,7 @@ impl fmt::Debug for Shard {
         f.debug_struct("Shard")
             .field("shard", &self.config.shard.0)
             .field("sessions", &self.alive)
+            .field("exchanges", &self.exchanges)
             .field("connections", &self.open)
             .field("timers", &self.wheel.len())
             .field("log", &self.log)

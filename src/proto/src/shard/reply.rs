@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::connection::{Judged, Reply};
 use crate::http::{BodyKind, Head, Method, ResponseHead, Version};
 use crate::ids::{ConnId, Principal};
-use crate::mcp::{self, Id};
+use crate::mcp::{self, Id, Revision};
 use crate::refusal::{RPC_OUTCOME_UNKNOWN, Refusal};
 
 use super::io::World;
@@ -16,10 +16,11 @@ use super::{Config, Shard};
 /// The methods of the endpoint, for `Allow` (RFC 9110, section 10.2.1).
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 /// Request fields that a browser may send (preflight).
-const REQUEST_FIELDS: &str =
-    "Accept, Authorization, Content-Type, Idempotency-Key, Last-Event-ID, MCP-Protocol-Version, Mcp-Session-Id";
+const REQUEST_FIELDS: &str = "Accept, Authorization, Content-Type, Idempotency-Key, Last-Event-ID, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id";
 /// Answer fields that a browser's script may read.
 const EXPOSED_FIELDS: &str = "Mcp-Session-Id, Rejoin-Verdict, Retry-After, WWW-Authenticate";
+/// Longest revision that a refusal repeats, in characters. Reason: it is the client's, and there is none that is longer.
+const REQUESTED_MAX: usize = 64;
 /// What a refusal for lack of room asks for, in seconds.
 pub(super) const RETRY_AFTER: u64 = 1;
 
@@ -142,19 +143,31 @@ pub(super) fn stream_head(reply: &Reply, verdict: Option<&str>, session_id: Opti
 
 /// The JSON-RPC error object of a refusal.
 pub(super) fn refusal_error(refusal: Refusal) -> Vec<u8> {
+    error_object(refusal, None)
+}
+
+/// The same, with the revisions that there are where it is one that there is not.
+fn error_object(refusal: Refusal, requested: Option<&str>) -> Vec<u8> {
     let shape = refusal.shape();
     let mut data = serde_json::json!({ "code": shape.code, "action": shape.action.as_str() });
     if let Some(reason) = shape.reason {
         data["reason"] = reason.into();
+    }
+    if let Some(requested) = requested {
+        data["supported"] = Revision::SERVED.map(Revision::as_str).to_vec().into();
+        data["requested"] = requested.chars().take(REQUESTED_MAX).collect::<String>().into();
     }
     serde_json::json!({ "code": shape.rpc_code, "message": shape.message, "data": data }).to_string().into_bytes()
 }
 
 /// The same, as the message that refuses `id`, or a request whose id could not be read.
 fn refusal_body(refusal: Refusal, id: Option<&Id>) -> Vec<u8> {
-    let error = refusal_error(refusal);
+    error_body(&refusal_error(refusal), id)
+}
+
+fn error_body(error: &[u8], id: Option<&Id>) -> Vec<u8> {
     let mut body = Vec::with_capacity(error.len() + 64);
-    mcp::write_error(&mut body, id, &error);
+    mcp::write_error(&mut body, id, error);
     body
 }
 
@@ -226,6 +239,15 @@ impl Shard {
         }
         let body = refusal_body(refusal, id);
         self.answer(conn, &Whole { status: shape.status, json: true, verdict: Some(shape.code), fields: &fields, body: &body });
+    }
+
+    /// 2026-07-28, versioning, "Protocol Version Negotiation": "it MUST respond with an `UnsupportedProtocolVersionError` listing the versions
+    /// it does support".
+    pub(super) fn refuse_revision(&mut self, conn: ConnId, requested: &str, id: &Id) {
+        let refusal = Refusal::RevisionNotServed;
+        self.count_refusal(refusal);
+        let (shape, body) = (refusal.shape(), error_body(&error_object(refusal, Some(requested)), Some(id)));
+        self.answer(conn, &Whole { status: shape.status, json: true, verdict: Some(shape.code), fields: &[], body: &body });
     }
 
     /// The same for what is no request: nothing that follows can be trusted.

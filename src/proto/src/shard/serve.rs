@@ -12,12 +12,13 @@ use crate::eventlog::{EventLog, RingId};
 use crate::http::{CHUNK_END, LAST_CHUNK, Version, chunk_head};
 use crate::ids::{CallId, ConnId, Cursor, Position, SlotIndex, StreamNumber};
 use crate::mcp;
+use crate::refusal::Room;
 use crate::resume::{self, Gap, Step};
 use crate::session::{AnswerState, Attached, Session, Stream};
 use crate::sse::{FieldValue, Frame};
 
 use super::counters::GapReason;
-use super::io::{NotTaken, Output};
+use super::io::{Close, NotTaken, Output};
 use super::reply;
 use super::{Shard, Turn};
 
@@ -53,6 +54,8 @@ struct Gathered {
     run: Option<Run>,
     /// Whether the stream has ended for it.
     ended: bool,
+    /// Whether it must be cut: events are gone that it was owed, and it could not be told.
+    cut: bool,
 }
 
 /// Bytes of events that are copied into one buffer with their chunk's head and end: up to here that costs less than three slices do.
@@ -104,7 +107,7 @@ impl Shard {
     }
 
     /// Takes a connection off its stream.
-    pub(super) fn detach(&mut self, conn: ConnId, turn: &Turn<'_>) {
+    pub(super) fn detach(&mut self, conn: ConnId, turn: &mut Turn<'_>) {
         let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return };
         let Some(serving) = connection.serving.take() else { return };
         let Some(session) = self.sessions.get_mut(serving.slot.0 as usize).and_then(Option::as_deref_mut) else { return };
@@ -112,6 +115,9 @@ impl Shard {
         session.last_active = turn.now;
         if let Some(stream) = session.stream_mut(serving.stream) {
             stream.detach(conn);
+        }
+        if session.is_exchange() {
+            self.leave_exchange(serving.slot, turn);
         }
     }
 
@@ -149,7 +155,7 @@ impl Shard {
         let opening_event = session.revision.is_some_and(|revision| revision.rules().opening_event);
         let step = session.stream(serving.stream).map(|stream| next_step(stream, &self.log, serving));
         let made = match step {
-            Some(Step::Gap(gap)) => {
+            Some(Step::Gap(gap)) if !session.is_exchange() => {
                 let requested = requested.map(|cursor| cursor.encode(&self.config.key, &session.id));
                 let requested = requested.as_ref().map(|text| text.as_str());
                 self.counters.gap(GapReason::Evicted, &gap);
@@ -162,7 +168,8 @@ impl Shard {
                 made
             }
             _ => {
-                serving.retry = Some(retry);
+                // Where nothing is resumed, nobody is told when to come back.
+                serving.retry = (!session.is_exchange()).then_some(retry);
                 Vec::new()
             }
         };
@@ -193,13 +200,17 @@ impl Shard {
         if connection.sending() || connection.closed() {
             return;
         }
-        let Gathered { run, ended, .. } = match &connection.serving {
+        let Gathered { run, ended, cut, .. } = match &connection.serving {
             Some(serving) if serving.form == Form::Sse => self.gather(conn),
             _ => Gathered::default(),
         };
         let Some(connection) = self.connection(conn) else { return };
         if let Some(slices) = connection.next_send(run, turn.now) {
             turn.out.push(Output::Send { conn, slices });
+        }
+        if cut {
+            self.shed(Room::SlowReader);
+            return self.close(conn, Close::Reset, turn);
         }
         if ended {
             self.detach(conn, turn);
@@ -273,6 +284,10 @@ impl Shard {
                         gathered.run = Some(Run { ring, prefix, length, after: serving.position, to, ends });
                     }
                     (serving.position, serving.announced) = (to, false);
+                }
+                Step::Gap(_) if session.is_exchange() => {
+                    gathered.cut = true;
+                    break;
                 }
                 Step::Gap(gap) if canary::bites(Canary::SilentGap) && (2..6).contains(&gap.lost) && gap.earliest.is_some() => {
                     serving.position = gap.at
@@ -348,7 +363,7 @@ impl Shard {
         };
         match form {
             Form::Sse => {}
-            Form::Undecided => self.open_stream(conn, None, None, turn),
+            Form::Undecided | Form::Held => self.open_stream(conn, None, None, turn),
             Form::Json | Form::Initialize => return self.give_up_answer(conn, turn),
         }
         let Some(connection) = self.connections.get_mut(conn.0 as usize).and_then(Option::as_deref_mut) else { return };

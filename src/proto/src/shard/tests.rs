@@ -1,7 +1,10 @@
 //! The machine's behaviour, one shard at a time: bytes in, bytes out.
 
 mod counted;
+mod exchanges;
 mod hang_up;
+mod keyed;
+mod keyed_storm;
 mod late;
 mod simulated;
 
@@ -47,6 +50,8 @@ struct Bench {
     took: Option<Result<(), NotTaken>>,
     /// Connections whose sends are not reported as written.
     stuck: Vec<ConnId>,
+    /// What went to other shards.
+    posted: Vec<(ShardIndex, crate::keyed::Mail)>,
 }
 
 impl Bench {
@@ -54,6 +59,7 @@ impl Bench {
         let limits = Limits { log_bytes: 1 << 20, ..Limits::default() };
         let mut config = Config {
             shard: ShardIndex(0),
+            shards: 1,
             boot: Boot(1),
             key: KEY,
             path: "/mcp".into(),
@@ -61,9 +67,10 @@ impl Bench {
             names: Names::default(),
             finished: Finished::NoContent,
             response: ResponsePolicy::Auto,
+            exchanges: true,
         };
         change(&mut config);
-        let (_, writer) = incarnations::table(ShardIndex(0), Boot(1), 64);
+        let (_, writer) = incarnations::table(config.shard, Boot(1), 64);
         Self {
             shard: Shard::new(config, writer, Instant::ORIGIN),
             now: Instant::ORIGIN,
@@ -73,6 +80,7 @@ impl Bench {
             deliveries: Vec::new(),
             took: None,
             stuck: Vec::new(),
+            posted: Vec::new(),
         }
     }
 
@@ -101,6 +109,7 @@ impl Bench {
                 Output::Took(took) => self.took = Some(took),
                 Output::Read { .. } | Output::WakeAt(_) | Output::Drained => {}
                 Output::Handoff { .. } => panic!("one shard hands nothing off"),
+                Output::Post { to, mail } => self.posted.push((to, mail)),
             }
         }
     }

@@ -28,6 +28,7 @@ impl Oracle {
         }
         match delivery {
             Delivery::Initialize { .. } => Ok(()),
+            Delivery::Exchange { .. } => Err("a request without a session was served where there are none".into()),
             Delivery::Request { call, method, params } => {
                 self.coverage.hit("delivery: request");
                 let params = params.as_deref().map(text).transpose()?.unwrap_or_default();

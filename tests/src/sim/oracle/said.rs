@@ -65,6 +65,7 @@ impl Oracle {
             Err(NotTaken::TooLarge) => "took: too large",
             Err(NotTaken::TooManyRequests) => "took: too many requests",
             Err(NotTaken::JsonOnly) => "took: json only",
+            Err(NotTaken::NoSession) => "took: no session",
             Err(NotTaken::Malformed) => "took: malformed",
         });
         let expected = self.expected(speech, moment);

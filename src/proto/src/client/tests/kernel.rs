@@ -72,6 +72,7 @@ impl Network {
         let limits = crate::limits::Limits { log_bytes: 1 << 20, ..Default::default() };
         let mut config = shard::Config {
             shard: ShardIndex(0),
+            shards: 1,
             boot: Boot(1),
             key: Key::new([3; 16]),
             path: "/mcp".into(),
@@ -79,6 +80,7 @@ impl Network {
             names: Names::default(),
             finished: Finished::NoContent,
             response: ResponsePolicy::Auto,
+            exchanges: true,
         };
         change(&mut config);
         let (_, writer) = incarnations::table(ShardIndex(0), Boot(1), 64);
@@ -128,7 +130,7 @@ impl Network {
                 Output::Deliver { session, delivery } => self.delivered(session, delivery),
                 Output::WakeAt(at) => self.shard_wake = Some(at),
                 Output::Took(_) | Output::Read { .. } | Output::Drained => {}
-                Output::Handoff { .. } => panic!("one shard hands nothing off"),
+                Output::Handoff { .. } | Output::Post { .. } => panic!("one shard hands nothing off"),
             }
         }
     }
