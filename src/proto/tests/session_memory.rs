@@ -67,6 +67,7 @@ impl Server {
             names: Names::default(),
             finished: Finished::NoContent,
             response: ResponsePolicy::Sse,
+            heads: false,
         };
         let (_, writer) = incarnations::table(ShardIndex(0), Boot(1), MANY);
         Self { shard: Shard::new(config, writer, Instant::ORIGIN), random: 0, result, session: None, sent: 0 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
+use rejoin_proto::http::Head;
 use rejoin_proto::ids::{CallId, Principal, SessionId};
 use rejoin_proto::shard::io::{Cancelled, Delivery, NotTaken};
 
@@ -99,13 +100,12 @@ impl<H: Handler> Dispatch<H> {
         Rc::new(Self { handler: Rc::new(handler), principals: Principals::default(), calls: Rc::default() })
     }
 
-    fn session(&self, local: &Rc<Local>, id: SessionId) -> Option<Session> {
-        Some(Session::new(id, self.principals.get(id)?, Arc::clone(local.remote())))
+    fn session(&self, local: &Rc<Local>, id: SessionId, head: Option<Arc<Head>>) -> Option<Session> {
+        Some(Session::new(id, self.principals.get(id)?, Arc::clone(local.remote()), head))
     }
 
-    fn begin(&self, local: &Rc<Local>, session: SessionId, principal: Principal, call: CallId, params: Bytes) {
-        self.principals.insert(session, principal.clone());
-        let session = Session::new(session, principal, Arc::clone(local.remote()));
+    fn begin(&self, local: &Rc<Local>, session: Session, call: CallId, params: Bytes) {
+        self.principals.insert(session.id(), session.principal().clone());
         let call = Call::new(session, call, "initialize".into(), Some(params));
         self.calls.insert(&call);
         let (handler, calls) = (Rc::clone(&self.handler), Rc::clone(&self.calls));
@@ -117,11 +117,7 @@ impl<H: Handler> Dispatch<H> {
         });
     }
 
-    fn request(&self, local: &Rc<Local>, session: SessionId, call: CallId, method: Box<str>, params: Option<Bytes>) {
-        let Some(session) = self.session(local, session) else {
-            // A session that the handler was never told of, which the kernel rules out: the call is not left hanging all the same.
-            return local.remote().leave(Left::Call(session, call));
-        };
+    fn request(&self, local: &Rc<Local>, session: Session, call: CallId, method: Box<str>, params: Option<Bytes>) {
         let call = Call::new(session, call, method, params);
         self.calls.insert(&call);
         let (handler, calls) = (Rc::clone(&self.handler), Rc::clone(&self.calls));
@@ -133,8 +129,7 @@ impl<H: Handler> Dispatch<H> {
         });
     }
 
-    fn notification(&self, local: &Rc<Local>, session: SessionId, method: Box<str>, params: Option<Bytes>) {
-        let Some(session) = self.session(local, session) else { return };
+    fn notification(&self, local: &Rc<Local>, session: Session, method: Box<str>, params: Option<Bytes>) {
         let handler = Rc::clone(&self.handler);
         local.spawn(async move {
             let params = params.map(Json::of);
@@ -156,19 +151,29 @@ impl<H: Handler> Dispatch<H> {
 impl<H: Handler> Deliver for Dispatch<H> {
     fn deliver(&self, local: &Rc<Local>, id: SessionId, delivery: Delivery) {
         match delivery {
-            Delivery::Initialize { principal, call, params } => self.begin(local, id, principal, call, params),
-            Delivery::Request { call, method, params } => self.request(local, id, call, method, params),
-            Delivery::Notification { method, params } => self.notification(local, id, method, params),
+            Delivery::Initialize { principal, call, params, head } => {
+                self.begin(local, Session::new(id, principal, Arc::clone(local.remote()), head), call, params);
+            }
+            Delivery::Request { call, method, params, head } => match self.session(local, id, head) {
+                Some(session) => self.request(local, session, call, method, params),
+                // A session that the handler was never told of, which the kernel rules out: the call is not left hanging all the same.
+                None => local.remote().leave(Left::Call(id, call)),
+            },
+            Delivery::Notification { method, params, head } => {
+                if let Some(session) = self.session(local, id, head) {
+                    self.notification(local, session, method, params);
+                }
+            }
             Delivery::Cancelled { call, why } => self.cancelled(call, why),
             Delivery::Response { request, outcome } => local.answered(request, outcome),
             Delivery::Rotated => {
-                if let Some(session) = self.session(local, id) {
+                if let Some(session) = self.session(local, id, None) {
                     guarded("rotated", || self.handler.rotated(&session));
                 }
             }
             Delivery::Closed { why } => {
                 if let Some(principal) = self.principals.remove(id) {
-                    let session = Session::new(id, principal, Arc::clone(local.remote()));
+                    let session = Session::new(id, principal, Arc::clone(local.remote()), None);
                     guarded("closed", || self.handler.closed(&session, why));
                 }
             }

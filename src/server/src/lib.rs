@@ -93,7 +93,7 @@ pub mod shell {
     pub use crate::socket::{Received, Written, finish, receive, reset_on_close, send, take_error};
 }
 
-pub use rejoin_proto::http::Head;
+pub use rejoin_proto::http::{Head, Version as HttpVersion};
 pub use rejoin_proto::ids::{Incarnation, Key, Principal, SessionId};
 pub use rejoin_proto::limits::Limits;
 pub use rejoin_proto::mcp::Revision;

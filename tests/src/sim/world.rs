@@ -168,6 +168,7 @@ impl<'m> World<'m> {
                 names: names.clone(),
                 finished: self.plan.finished,
                 response: self.plan.response,
+                heads: false,
             };
             let (now, slots) = (Instant::from_millis(self.now), self.plan.limits.sessions);
             let (mut shard, mut table) = (None, None);

@@ -2,6 +2,7 @@
 //!
 //! Two enums and one trait, no more. Given the same inputs, instants, random numbers and answers, the outputs are the same, to the byte.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -231,6 +232,8 @@ pub enum Delivery {
         call: CallId,
         /// The client's params, a JSON object.
         params: Bytes,
+        /// The head that it came with, where `Config::heads` asks for it.
+        head: Option<Arc<Head>>,
     },
     /// A request of the client: to be answered once.
     Request {
@@ -240,6 +243,8 @@ pub enum Delivery {
         method: Box<str>,
         /// A JSON value; its progress token, if any, is ours.
         params: Option<Bytes>,
+        /// As `Initialize::head`.
+        head: Option<Arc<Head>>,
     },
     /// A notification of the client (cancellations excepted).
     Notification {
@@ -247,6 +252,8 @@ pub enum Delivery {
         method: Box<str>,
         /// A JSON value.
         params: Option<Bytes>,
+        /// As `Initialize::head`.
+        head: Option<Arc<Head>>,
     },
     /// A call needs no answer any more.
     Cancelled {

@@ -16,12 +16,13 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::connection::{Connection, Polled, Waiting};
 use crate::eventlog::{EventLog, RingId};
-use crate::http::Names;
+use crate::http::{Head, Names};
 use crate::ids::StreamNumber;
 use crate::ids::{Boot, CallId, ClientRequestId, ConnId, Incarnation, Key, Principal, SessionId, ShardIndex, SlotIndex};
 use crate::incarnations::Writer;
@@ -55,6 +56,8 @@ pub struct Config {
     pub finished: Finished,
     /// The form of a call's answer.
     pub response: ResponsePolicy,
+    /// Whether deliveries carry the heads of their requests, which are then kept for as long as the handler keeps them.
+    pub heads: bool,
 }
 
 /// What a cursor at the end of a finished stream is answered (row 12).
@@ -149,6 +152,8 @@ struct Turn<'a> {
     random: &'a mut dyn FnMut() -> u64,
     world: &'a dyn World,
     out: &'a mut Vec<Output>,
+    /// The head of the request that is served, where deliveries carry it.
+    head: Option<Arc<Head>>,
 }
 
 impl Shard {
@@ -188,7 +193,7 @@ impl Shard {
         if answered {
             out.push(Output::Took(Ok(())));
         }
-        let mut turn = Turn { now, random, world, out };
+        let mut turn = Turn { now, random, world, out, head: None };
         // What became of a connection is so before time passes: with a request in its hands it is not idle, with all written it is not
         // stuck, and once it is gone nothing is said of it. Whoever emits or commands comes after what was due.
         let of_connection = !answered && !matches!(input, Input::Command(_) | Input::TimePassed);

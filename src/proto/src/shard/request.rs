@@ -2,6 +2,8 @@
 //!
 //! Never writes a stream's events; hands connections to `serve` and calls to the handler.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::canary::{self, Canary};
@@ -60,7 +62,11 @@ impl Shard {
         };
         match request.head.method() {
             Method::Get => self.get(conn, &request, &principal, turn),
-            Method::Post => self.post(conn, &request, principal, turn),
+            Method::Post => {
+                turn.head = self.config.heads.then(|| Arc::new(request.head.clone()));
+                self.post(conn, &request, principal, turn);
+                turn.head = None;
+            }
             _ => self.delete(conn, &request, &principal, turn),
         }
     }
@@ -461,7 +467,7 @@ impl Shard {
             self.counters.executions_avoided[Avoided::OutcomeUnknown] += 1;
             return Some(call);
         }
-        let delivery = Delivery::Request { call, method: request.method.into_owned().into(), params };
+        let delivery = Delivery::Request { call, method: request.method.into_owned().into(), params, head: turn.head.clone() };
         turn.out.push(Output::Deliver { session, delivery });
         None
     }
@@ -483,6 +489,7 @@ impl Shard {
         let delivery = Delivery::Notification {
             method: (*notification.method).into(),
             params: notification.params.map(|params| params.get().as_bytes().to_vec().into()),
+            head: turn.head.clone(),
         };
         turn.out.push(Output::Deliver { session: session.id, delivery });
     }

@@ -79,6 +79,7 @@ impl Network {
             names: Names::default(),
             finished: Finished::NoContent,
             response: ResponsePolicy::Auto,
+            heads: false,
         };
         change(&mut config);
         let (_, writer) = incarnations::table(ShardIndex(0), Boot(1), 64);
