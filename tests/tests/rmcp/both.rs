@@ -1,7 +1,7 @@
 //! What a server may rely on, wherever it is served: the same tests on rmcp's transport and on ours.
 
 use rejoin_tests::check::soon;
-use rejoin_tests::session::{NOVEMBER, Session, call, call_with_token, notification, request, text_of, tick};
+use rejoin_tests::session::{NOVEMBER, Session, call, call_with_token, fresh_key, notification, request, text_of, tick};
 use rejoin_tests::wire::ask as send;
 use serde_json::{Value, json};
 
@@ -33,8 +33,9 @@ fn begun(side: Side) -> (Server, Session) {
     (server, session)
 }
 
+/// What a call says whose id is no other's: the same call under the same id would be the same execution.
 fn text(session: &Session, tool: &str, arguments: Value) -> String {
-    text_of(&session.result(&call(7, tool, arguments))).to_owned()
+    text_of(&session.result(&call(fresh_key(), tool, arguments))).to_owned()
 }
 
 fn initialize_tells_the_servers_capabilities(side: Side) {
@@ -227,6 +228,6 @@ fn a_deleted_session_is_gone(side: Side) {
 }
 
 /// What a stream's ticks are, for those who only look at them.
-pub fn ticks(blocks: &[rejoin_tests::sse::Block]) -> Vec<u64> {
+pub(crate) fn ticks(blocks: &[rejoin_tests::sse::Block]) -> Vec<u64> {
     blocks.iter().filter_map(tick).collect()
 }

@@ -98,11 +98,15 @@ fn back_after_the_result(session: &Session) -> Found {
 }
 
 fn posted_again(session: &Session) -> Found {
-    let asked = ticker(3, 100, &fresh_key());
+    let key = fresh_key();
+    let asked = ticker(3, 100, &key);
     cut(session, &asked, 1);
     let answer = messages_of(&session.tell(&asked));
     let result = answer.iter().find(|message| message.get("result").is_some()).ok_or("no result")?;
-    same("executions", executions(&result["result"]), 1)
+    same("executions", executions(&result["result"]), 1)?;
+    // Another call counts the ones before it.
+    let after = session.result(&call(2, "ticker", json!({ "count": 0, "interval_ms": 0, "key": key })));
+    same("executions before another call", executions(&after) - 1, 1)
 }
 
 fn refused(status: u16) -> Found {

@@ -11,7 +11,7 @@ use crate::tools::{Counted, Everyone};
 
 /// Whose transport serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     /// rmcp's `StreamableHttpService` on axum.
     Rmcp,
     /// Ours.
@@ -19,19 +19,19 @@ pub enum Side {
 }
 
 /// A running server; it ends with the value.
-pub struct Server {
+pub(crate) struct Server {
     /// Where it listens.
-    pub address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// What its sessions share.
-    pub everyone: Everyone,
+    pub(crate) everyone: Everyone,
     /// Ours, where it is.
-    pub handle: Option<rejoin::ServerHandle>,
+    pub(crate) handle: Option<rejoin::ServerHandle>,
     _runtime: Runtime,
 }
 
 impl Server {
     /// Starts a server on one side or the other.
-    pub fn start(side: Side) -> Self {
+    pub(crate) fn start(side: Side) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
         let everyone = Everyone::default();
         let factory = {
@@ -51,7 +51,7 @@ impl Server {
     }
 
     /// Ours.
-    pub fn ours() -> Self {
+    pub(crate) fn ours() -> Self {
         Self::start(Side::Rejoin)
     }
 }

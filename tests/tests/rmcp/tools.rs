@@ -15,14 +15,14 @@ use rmcp::{ErrorData, RoleServer, ServerHandler, schemars, tool, tool_handler, t
 
 /// A session's server; what `Everyone` holds is all sessions'.
 #[derive(Clone, Debug, Default)]
-pub struct Tools {
+pub(crate) struct Tools {
     counter: Arc<Mutex<i64>>,
     everyone: Everyone,
 }
 
 /// What all sessions of a server share.
 #[derive(Clone, Debug, Default)]
-pub struct Everyone(Arc<Mutex<Shared>>);
+pub(crate) struct Everyone(Arc<Mutex<Shared>>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -37,29 +37,29 @@ impl Everyone {
     }
 
     /// A new session's server.
-    pub fn service(&self) -> Tools {
+    pub(crate) fn service(&self) -> Tools {
         self.with(|shared| shared.services += 1);
         Tools { counter: Arc::default(), everyone: self.clone() }
     }
 
     /// How many servers are left.
-    pub fn services(&self) -> u32 {
+    pub(crate) fn services(&self) -> u32 {
         self.with(|shared| shared.services)
     }
 
     /// How many calls were cancelled.
-    pub fn cancelled(&self) -> u32 {
+    pub(crate) fn cancelled(&self) -> u32 {
         self.with(|shared| shared.cancelled)
     }
 }
 
 /// Counts a session's server as gone, when the last clone of it is.
 #[derive(Debug)]
-pub struct Counted(Tools);
+pub(crate) struct Counted(Tools);
 
 impl Counted {
     /// A new session's server.
-    pub fn new(everyone: &Everyone) -> Self {
+    pub(crate) fn new(everyone: &Everyone) -> Self {
         Self(everyone.service())
     }
 }
