@@ -15,6 +15,7 @@ use bytes::Bytes;
 use rejoin_proto::http::Head;
 use rejoin_proto::ids::{CallId, Principal, SessionId};
 use rejoin_proto::shard::io::{Cancelled, Delivery, NotTaken};
+use tracing::Instrument;
 
 use crate::call::{Call, WeakCall};
 use crate::error::{EmitError, RpcError, why_not};
@@ -24,6 +25,7 @@ use crate::mail::Left;
 use crate::session::Session;
 use crate::shard::Local;
 use crate::task::{self, Caught};
+use crate::trace;
 
 /// Gives deliveries to a handler of any type.
 pub(crate) trait Deliver {
@@ -106,6 +108,7 @@ impl<H: Handler> Dispatch<H> {
 
     fn begin(&self, local: &Rc<Local>, session: Session, call: CallId, params: Bytes) {
         self.principals.insert(session.id(), session.principal().clone());
+        trace::session_begins(&session);
         let call = Call::new(session, call, "initialize".into(), Some(params));
         self.calls.insert(&call);
         let (handler, calls) = (Rc::clone(&self.handler), Rc::clone(&self.calls));
@@ -133,7 +136,8 @@ impl<H: Handler> Dispatch<H> {
         let handler = Rc::clone(&self.handler);
         local.spawn(async move {
             let params = params.map(Json::of);
-            if let Err(panic) = Caught::new(handler.notification(&session, &method, params.as_ref())).await {
+            let span = trace::session(session.id());
+            if let Err(panic) = Caught::new(handler.notification(&session, &method, params.as_ref()).instrument(span)).await {
                 tracing::error!(%panic, %method, "a handler panicked over a notification");
             }
         });
@@ -172,6 +176,7 @@ impl<H: Handler> Deliver for Dispatch<H> {
                 }
             }
             Delivery::Closed { why } => {
+                trace::session_ends(id);
                 if let Some(principal) = self.principals.remove(id) {
                     let session = Session::new(id, principal, Arc::clone(local.remote()), None);
                     guarded("closed", || self.handler.closed(&session, why));
@@ -184,7 +189,7 @@ impl<H: Handler> Deliver for Dispatch<H> {
 /// Runs a handler's future for a call to its end, its panic or the call's cancellation, and answers.
 async fn answer(call: &Call, work: impl Future<Output = Result<Reply, RpcError>>) {
     let ended = {
-        let mut work = pin!(Caught::new(work));
+        let mut work = pin!(Caught::new(work.instrument(call.span().clone())));
         poll_fn(|cx| match call.poll_cancelled(cx) {
             Poll::Ready(_) => Poll::Ready(None),
             Poll::Pending => work.as_mut().poll(cx).map(Some),

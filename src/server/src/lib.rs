@@ -67,6 +67,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod trace;
 mod turn;
 mod watch;
 mod world;
