@@ -102,11 +102,14 @@ fn a_traceparent_is_the_messages_own_else_its_requests_if_valid() {
 /// A span that was opened: its name, its fields, its parent's name.
 type Opened = (String, BTreeMap<String, String>, Option<String>);
 
+/// An event: its message, and the name of the span that it was in.
+type Said = (String, Option<String>);
+
 /// Keeps every span of ours, and in which span each of the test's events was.
 #[derive(Clone, Default)]
 struct Listener {
     opened: Arc<Mutex<Vec<Opened>>>,
-    events: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    events: Arc<Mutex<Vec<Said>>>,
 }
 
 struct Fields<'a>(&'a mut BTreeMap<String, String>);

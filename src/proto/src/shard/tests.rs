@@ -2,6 +2,7 @@
 
 mod counted;
 mod hang_up;
+mod heads;
 mod late;
 mod simulated;
 
