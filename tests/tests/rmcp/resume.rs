@@ -17,9 +17,12 @@ use crate::sides::{Server, Side};
 /// What a row found: nothing, or what is wrong.
 type Found = Result<(), String>;
 
+/// What happens, its test, and whether rmcp's transport passes it.
+type Row = (&'static str, fn(&Session) -> Found, bool);
+
 /// The situations, each with whether rmcp 3.11.0 gets it right: a row that changes its mind there fails the run, so that this list stays
 /// what was measured.
-const ROWS: [(&str, fn(&Session) -> Found, bool); 6] = [
+const ROWS: [Row; 6] = [
     ("cut in mid-call, back while it runs: exactly the rest", back_while_it_runs, false),
     ("finished while away: the rest and the result", finished_while_away, false),
     ("back after the result: nothing more will come", back_after_the_result, false),
@@ -115,9 +118,10 @@ fn refused(status: u16) -> Found {
 
 fn anothers_cursor(session: &Session) -> Found {
     let other = Session::begin(session.address, NOVEMBER);
-    // Three calls, so that the first session has no stream that the cursor could name by chance.
-    let blocks = (1..=3).map(|id| other.call(&call_with_token(id, id, "ticker", json!({ "count": 2, "interval_ms": 1 }))).rest());
-    let cursor = blocks.last().and_then(|blocks| blocks.first()?.id.clone()).expect("an id");
+    // The third of its streams: the first session has none that the cursor could name by chance.
+    let mut calls =
+        (1..=3).map(|id| other.call(&call_with_token(id, id, "ticker", json!({ "count": 2, "interval_ms": 1 }))).rest());
+    let cursor = calls.nth(2).and_then(|blocks| blocks.first()?.id.clone()).expect("an id");
     refused(ask(session.address, &session.get_after(&cursor)).status())
 }
 
