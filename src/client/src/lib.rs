@@ -41,6 +41,10 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(any(feature = "monoio", feature = "tokio")),
+    allow(dead_code, reason = "without a runtime there are endpoints and the wire, and nobody who runs a session")
+)]
 
 mod events;
 mod handle;

@@ -69,6 +69,7 @@ impl Server {
             finished: Finished::NoContent,
             response: ResponsePolicy::Sse,
             exchanges: false,
+            heads: false,
         };
         let (_, writer) = incarnations::table(ShardIndex(0), Boot(1), MANY);
         Self { shard: Shard::new(config, writer, Instant::ORIGIN), random: 0, result, session: None, sent: 0 }

@@ -53,6 +53,7 @@ pub struct Builder {
     allow_origins: Vec<String>,
     finished: Finished,
     response: ResponsePolicy,
+    heads: bool,
     driver: Driver,
     authorize: Arc<dyn Authorize>,
 }
@@ -69,6 +70,7 @@ impl Default for Builder {
             allow_origins: Vec::new(),
             finished: Finished::default(),
             response: ResponsePolicy::default(),
+            heads: false,
             driver: Driver::default(),
             authorize: Arc::new(Anonymous),
         }
@@ -129,6 +131,13 @@ impl Builder {
     /// The form of a call's answer. Default: one JSON body where the result is ready at once, else SSE.
     pub fn response(mut self, response: ResponsePolicy) -> Self {
         self.response = response;
+        self
+    }
+
+    /// Whether handlers see the heads of requests ([`Session::head`](crate::Session::head)); a head is then kept for as long as the
+    /// call or the handle that it came with. Default: no.
+    pub fn request_heads(mut self, heads: bool) -> Self {
+        self.heads = heads;
         self
     }
 
@@ -268,6 +277,7 @@ impl<F> Made<F> {
             finished: builder.finished,
             response: builder.response,
             exchanges,
+            heads: builder.heads,
         };
         let (remotes, tables) = (remotes.into(), Tables::new(boot, tables));
         let authorize = Arc::clone(&builder.authorize);

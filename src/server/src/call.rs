@@ -16,12 +16,14 @@ use rejoin_proto::shard::io::{Cancelled, Emission, Target};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
+use tracing::Span;
 
 use crate::error::{EmitError, Emitted, RequestError, RpcError};
 use crate::json::Json;
 use crate::mail::Left;
 use crate::param_headers::{self, ParamHeaders};
 use crate::session::{Session, notification};
+use crate::trace;
 
 /// A call, from any thread. Its methods come in two forms, as a [`Session`]'s do.
 ///
@@ -36,6 +38,8 @@ struct Inner {
     params: Option<Json>,
     progress_token: Option<Box<RawValue>>,
     stateless: Option<Stateless>,
+    traceparent: Option<Box<str>>,
+    span: Span,
     answered: AtomicBool,
     cancelled: Mutex<Cancellation>,
 }
@@ -64,6 +68,8 @@ struct WithMeta {
 struct Meta {
     #[serde(default, rename = "progressToken")]
     progress_token: Option<Box<RawValue>>,
+    #[serde(default)]
+    traceparent: Option<Box<RawValue>>,
 }
 
 /// The params of `notifications/progress`.
@@ -103,13 +109,18 @@ impl Call {
     fn make(session: Session, id: CallId, method: Box<str>, params: Option<Bytes>, stateless: Option<Stateless>) -> Self {
         let params = params.map(Json::of);
         let meta = params.as_ref().and_then(|params| params.parse::<WithMeta>().ok()).and_then(|with| with.meta);
+        let (progress_token, written) = meta.map_or((None, None), |meta| (meta.progress_token, meta.traceparent));
+        let traceparent = trace::parent(written.as_deref(), session.head());
+        let span = trace::call(&session, id, &method, traceparent.as_deref());
         Self(Arc::new(Inner {
             session,
             id,
             method,
             params,
-            progress_token: meta.and_then(|meta| meta.progress_token),
             stateless,
+            progress_token,
+            traceparent,
+            span,
             answered: AtomicBool::new(false),
             cancelled: Mutex::default(),
         }))
@@ -158,6 +169,18 @@ impl Call {
             Some(params) => params.parse().map_err(RpcError::invalid_params),
             None => serde_json::from_str("{}").map_err(RpcError::invalid_params),
         }
+    }
+
+    /// The caller's place in its trace: `_meta.traceparent`, else the field `traceparent` of the HTTP request (which is there where
+    /// [`Builder::request_heads`](crate::Builder::request_heads) asks for heads). Only what W3C's Trace Context, section 3.2, calls valid.
+    pub fn traceparent(&self) -> Option<&str> {
+        self.0.traceparent.as_deref()
+    }
+
+    /// Its span, in which the handler's future runs: `call` at level DEBUG, with its session, number, method and `traceparent`, inside
+    /// of its session's span. For work elsewhere: `future.instrument(call.span().clone())`.
+    pub fn span(&self) -> &Span {
+        &self.0.span
     }
 
     /// Answers with a result. After the first answer that was taken, every other is refused (`CallEnded`).

@@ -12,8 +12,10 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
+use rejoin_proto::http::Head;
 use rejoin_proto::ids::{CallId, Principal, SessionId};
 use rejoin_proto::shard::io::{Cancelled, Delivery, NotTaken};
+use tracing::Instrument;
 
 use crate::call::{Call, WeakCall};
 use crate::error::{EmitError, RpcError, why_not};
@@ -23,6 +25,7 @@ use crate::mail::Left;
 use crate::session::Session;
 use crate::shard::Local;
 use crate::task::{self, Caught};
+use crate::trace;
 
 /// Gives deliveries to a handler of any type.
 pub(crate) trait Deliver {
@@ -99,13 +102,13 @@ impl<H: Handler> Dispatch<H> {
         Rc::new(Self { handler: Rc::new(handler), principals: Principals::default(), calls: Rc::default() })
     }
 
-    fn session(&self, local: &Rc<Local>, id: SessionId) -> Option<Session> {
-        Some(Session::new(id, self.principals.get(id)?, Arc::clone(local.remote())))
+    fn session(&self, local: &Rc<Local>, id: SessionId, head: Option<Arc<Head>>) -> Option<Session> {
+        Some(Session::new(id, self.principals.get(id)?, Arc::clone(local.remote()), head))
     }
 
-    fn begin(&self, local: &Rc<Local>, session: SessionId, principal: Principal, call: CallId, params: Bytes) {
-        self.principals.insert(session, principal.clone());
-        let session = Session::new(session, principal, Arc::clone(local.remote()));
+    fn begin(&self, local: &Rc<Local>, session: Session, call: CallId, params: Bytes) {
+        self.principals.insert(session.id(), session.principal().clone());
+        trace::session_begins(&session);
         let call = Call::new(session, call, "initialize".into(), Some(params));
         self.calls.insert(&call);
         let (handler, calls) = (Rc::clone(&self.handler), Rc::clone(&self.calls));
@@ -117,11 +120,7 @@ impl<H: Handler> Dispatch<H> {
         });
     }
 
-    fn request(&self, local: &Rc<Local>, session: SessionId, call: CallId, method: Box<str>, params: Option<Bytes>) {
-        let Some(session) = self.session(local, session) else {
-            // A session that the handler was never told of, which the kernel rules out: the call is not left hanging all the same.
-            return local.remote().leave(Left::Call(session, call));
-        };
+    fn request(&self, local: &Rc<Local>, session: Session, call: CallId, method: Box<str>, params: Option<Bytes>) {
         self.answer(local, Call::new(session, call, method, params));
     }
 
@@ -136,12 +135,12 @@ impl<H: Handler> Dispatch<H> {
         });
     }
 
-    fn notification(&self, local: &Rc<Local>, session: SessionId, method: Box<str>, params: Option<Bytes>) {
-        let Some(session) = self.session(local, session) else { return };
+    fn notification(&self, local: &Rc<Local>, session: Session, method: Box<str>, params: Option<Bytes>) {
         let handler = Rc::clone(&self.handler);
         local.spawn(async move {
             let params = params.map(Json::of);
-            if let Err(panic) = Caught::new(handler.notification(&session, &method, params.as_ref())).await {
+            let span = trace::session(session.id());
+            if let Err(panic) = Caught::new(handler.notification(&session, &method, params.as_ref()).instrument(span)).await {
                 tracing::error!(%panic, %method, "a handler panicked over a notification");
             }
         });
@@ -159,23 +158,34 @@ impl<H: Handler> Dispatch<H> {
 impl<H: Handler> Deliver for Dispatch<H> {
     fn deliver(&self, local: &Rc<Local>, id: SessionId, delivery: Delivery) {
         match delivery {
-            Delivery::Initialize { principal, call, params } => self.begin(local, id, principal, call, params),
-            Delivery::Request { call, method, params } => self.request(local, id, call, method, params),
-            Delivery::Exchange { principal, call, revision, method, params, param_headers } => {
-                let session = Session::new(id, principal, Arc::clone(local.remote()));
+            Delivery::Initialize { principal, call, params, head } => {
+                self.begin(local, Session::new(id, principal, Arc::clone(local.remote()), head), call, params);
+            }
+            Delivery::Request { call, method, params, head } => match self.session(local, id, head) {
+                Some(session) => self.request(local, session, call, method, params),
+                // A session that the handler was never told of, which the kernel rules out: the call is not left hanging all the same.
+                None => local.remote().leave(Left::Call(id, call)),
+            },
+            Delivery::Exchange { principal, call, revision, method, params, param_headers, head } => {
+                let session = Session::new(id, principal, Arc::clone(local.remote()), head);
                 self.answer(local, Call::without_session(session, call, revision, method, params, param_headers));
             }
-            Delivery::Notification { method, params } => self.notification(local, id, method, params),
+            Delivery::Notification { method, params, head } => {
+                if let Some(session) = self.session(local, id, head) {
+                    self.notification(local, session, method, params);
+                }
+            }
             Delivery::Cancelled { call, why } => self.cancelled(call, why),
             Delivery::Response { request, outcome } => local.answered(request, outcome),
             Delivery::Rotated => {
-                if let Some(session) = self.session(local, id) {
+                if let Some(session) = self.session(local, id, None) {
                     guarded("rotated", || self.handler.rotated(&session));
                 }
             }
             Delivery::Closed { why } => {
+                trace::session_ends(id);
                 if let Some(principal) = self.principals.remove(id) {
-                    let session = Session::new(id, principal, Arc::clone(local.remote()));
+                    let session = Session::new(id, principal, Arc::clone(local.remote()), None);
                     guarded("closed", || self.handler.closed(&session, why));
                 }
             }
@@ -186,7 +196,7 @@ impl<H: Handler> Deliver for Dispatch<H> {
 /// Runs a handler's future for a call to its end, its panic or the call's cancellation, and answers.
 async fn answer(call: &Call, work: impl Future<Output = Result<Reply, RpcError>>) {
     let ended = {
-        let mut work = pin!(Caught::new(work));
+        let mut work = pin!(Caught::new(work.instrument(call.span().clone())));
         poll_fn(|cx| match call.poll_cancelled(cx) {
             Poll::Ready(_) => Poll::Ready(None),
             Poll::Pending => work.as_mut().poll(cx).map(Some),

@@ -3,8 +3,10 @@
 //! Never keeps the server alive or ends it by being dropped: that is `shutdown`'s.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_channel::oneshot;
@@ -33,32 +35,55 @@ impl fmt::Debug for ServerHandle {
     }
 }
 
-/// How many shards still run.
+/// How many shards still run, and who waits until none does.
 pub(crate) struct Running {
-    shards: Mutex<usize>,
+    left: Mutex<Left>,
     changed: Condvar,
+}
+
+struct Left {
+    shards: usize,
+    /// Tasks that wait.
+    waiting: Vec<Waker>,
 }
 
 impl Running {
     pub(crate) fn new(shards: usize) -> Self {
-        Self { shards: Mutex::new(shards), changed: Condvar::new() }
+        Self { left: Mutex::new(Left { shards, waiting: Vec::new() }), changed: Condvar::new() }
+    }
+
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn one_ended(&self) {
-        *self.shards.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        let mut left = self.left();
+        left.shards -= 1;
+        let waiting = if left.shards == 0 { std::mem::take(&mut left.waiting) } else { Vec::new() };
+        drop(left);
         self.changed.notify_all();
+        waiting.into_iter().for_each(Waker::wake);
     }
 
     /// Waits until the last shard has ended, but not longer than `time`; says whether it has.
     pub(crate) fn ended_within(&self, time: Duration) -> bool {
-        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(shards, time, |shards| *shards > 0);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+        let waited = self.changed.wait_timeout_while(self.left(), time, |left| left.shards > 0);
+        waited.unwrap_or_else(PoisonError::into_inner).0.shards == 0
     }
 
     fn wait(&self) {
-        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.changed.wait_while(shards, |shards| *shards > 0).unwrap_or_else(PoisonError::into_inner));
+        drop(self.changed.wait_while(self.left(), |left| left.shards > 0).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut left = self.left();
+        if left.shards == 0 {
+            return Poll::Ready(());
+        }
+        if !left.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+            left.waiting.push(cx.waker().clone());
+        }
+        Poll::Pending
     }
 }
 
@@ -156,6 +181,19 @@ impl ServerHandle {
         for remote in &*self.remotes {
             remote.drain(remote.common.now() + drain);
         }
+    }
+
+    /// Waits until every shard has ended, on any runtime.
+    ///
+    /// ```no_run
+    /// # async fn serve(server: rejoin::ServerHandle, asked_to_stop: impl Future) {
+    /// asked_to_stop.await;
+    /// server.shutdown(std::time::Duration::from_secs(10));
+    /// server.ended().await;
+    /// # }
+    /// ```
+    pub async fn ended(&self) {
+        poll_fn(|cx| self.running.poll_ended(cx)).await;
     }
 
     /// Blocks this thread until every shard has ended. Not for a shard's own thread.

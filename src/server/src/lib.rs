@@ -7,39 +7,75 @@
 //!
 //! ```
 //! use rejoin::{Call, Handler, Json, Reply, RpcError, Server, Session};
-//! use serde_json::json;
-//! use std::io::{Read, Write};
+//! use serde_json::{Value, json};
 //!
 //! struct Greeter;
 //!
 //! impl Handler for Greeter {
 //!     async fn initialize(&self, _: &Session, params: &Json) -> Result<Json, RpcError> {
-//!         let asked: serde_json::Value = params.parse().map_err(RpcError::invalid_params)?;
-//!         let info = json!({ "name": "greeter", "version": "1" });
-//!         Ok(json!({ "protocolVersion": asked["protocolVersion"], "capabilities": {}, "serverInfo": info }).into())
+//!         let asked: Value = params.parse().map_err(RpcError::invalid_params)?;
+//!         let (info, can) = (json!({ "name": "greeter", "version": "1" }), json!({ "tools": {} }));
+//!         Ok(json!({ "protocolVersion": asked["protocolVersion"], "capabilities": can, "serverInfo": info }).into())
 //!     }
 //!
 //!     async fn request(&self, call: &Call) -> Result<Reply, RpcError> {
+//!         let takes = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
 //!         match call.method() {
 //!             "ping" => Ok(json!({}).into()),
+//!             "tools/list" => Ok(json!({ "tools": [{ "name": "greet", "inputSchema": takes }] }).into()),
+//!             "tools/call" => {
+//!                 let asked: Value = call.params()?;
+//!                 call.notify("notifications/message", json!({ "level": "info", "data": "thinking" })).await.ok();
+//!                 rejoin::sleep(std::time::Duration::from_millis(5)).await;
+//!                 let text = format!("Hello, {}!", asked["arguments"]["name"].as_str().unwrap_or("you"));
+//!                 Ok(json!({ "content": [{ "type": "text", "text": text }] }).into())
+//!             }
 //!             other => Err(RpcError::method_not_found(other)),
 //!         }
 //!     }
 //! }
 //!
-//! let server = Server::builder().shards(1).serve(|| Greeter)?;
-//! let body = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}"#;
-//! let mut client = std::net::TcpStream::connect(server.local_addr())?;
-//! write!(client, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n", body.len())?;
-//! write!(client, "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\r\n{body}")?;
-//! let mut answer = String::new();
-//! client.read_to_string(&mut answer)?;
-//! drop(client);
-//! assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("Mcp-Session-Id: "), "{answer}");
-//! server.shutdown(std::time::Duration::from_secs(1));
-//! server.wait();
+//! let server = Server::builder().serve(|| Greeter)?;
+//! println!("http://{}/mcp", server.local_addr());
+//! # use std::io::{Read, Write};
+//! # let post = |session: &str, body: &str| -> std::io::Result<String> {
+//! #     let mut client = std::net::TcpStream::connect(server.local_addr())?;
+//! #     write!(client, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n{session}", body.len())?;
+//! #     write!(client, "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\r\n{body}")?;
+//! #     let mut answer = String::new();
+//! #     client.read_to_string(&mut answer)?;
+//! #     Ok(answer)
+//! # };
+//! # let begun = post("", r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}"#)?;
+//! # let id = begun.lines().find_map(|line| line.strip_prefix("Mcp-Session-Id: ")).expect("a session");
+//! # let call = r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"greet","arguments":{"name":"Ada"}}}"#;
+//! # let answer = post(&format!("Mcp-Session-Id: {id}\r\n"), call)?;
+//! # assert!(answer.contains("thinking") && answer.contains("Hello, Ada!"), "{answer}");
+//! # server.shutdown(std::time::Duration::from_secs(1));
+//! # server.wait();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Where handlers run
+//!
+//! A [`Handler`]'s futures run on their shard's thread: nothing needs to be `Send`, and nothing may block. A [`SendHandler`]'s run where
+//! [`Sent`] puts them, on tokio or on a pool, in one line each. Either kind may hand a clone of its [`Call`] to anybody and answer later
+//! ([`Reply::Later`]). Params and results are whatever serde reads and writes: values of `serde_json`, types of one's own, or the model of
+//! the crate `rmcp`, whose whole servers run here by `rejoin-rmcp`.
+//!
+//! # Its end
+//!
+//! [`ServerHandle::shutdown`] begins it with a time for what is under way, [`ServerHandle::ended`] waits for it (and
+//! [`ServerHandle::wait`], where there is no runtime). A second, earlier deadline does not shorten the first.
+//!
+//! # What it says
+//!
+//! By `tracing`: events of what operators should know, and at level DEBUG a span for each session and, in it, one for each call
+//! ([`Call::span`], target `rejoin::call`), with the caller's `traceparent` ([`Call::traceparent`]).
+//!
+//! # Features
+//!
+//! - `metrics` (off): the counters as metrics of a registry of `prometheus-client`.
 
 #![deny(unsafe_code)]
 
@@ -68,6 +104,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod trace;
 mod turn;
 mod watch;
 mod world;
@@ -94,7 +131,7 @@ pub mod shell {
     pub use crate::socket::{Received, Written, finish, receive, reset_on_close, send, take_error};
 }
 
-pub use rejoin_proto::http::Head;
+pub use rejoin_proto::http::{Head, Version as HttpVersion};
 pub use rejoin_proto::ids::{Incarnation, Key, Principal, SessionId};
 pub use rejoin_proto::limits::Limits;
 pub use rejoin_proto::mcp::{Revision, explain as explain_revisions};

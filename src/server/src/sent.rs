@@ -11,6 +11,7 @@ use std::task::Poll;
 use futures_channel::oneshot;
 use rejoin_proto::refusal::Ended;
 use rejoin_proto::shard::io::Cancelled;
+use tracing::{Instrument, Span};
 
 use crate::call::Call;
 use crate::error::{EmitError, RpcError};
@@ -55,15 +56,23 @@ pub trait SendHandler: Send + Sync + 'static {
     }
 }
 
-/// Adapts a [`SendHandler`] to the shards, with a function that runs its futures elsewhere:
+/// Adapts a [`SendHandler`] to the shards, with a function that runs its futures elsewhere: on tokio,
 ///
 /// ```no_run
 /// # fn serve(handler: impl rejoin::SendHandler) -> Result<rejoin::ServerHandle, rejoin::StartError> {
-/// // On another runtime, this would be its `spawn`.
-/// let sent = rejoin::Sent::new(handler, |work| {
-///     std::thread::spawn(|| pollster::block_on(work));
-/// });
+/// let tokio = tokio::runtime::Handle::current();
+/// let sent = rejoin::Sent::new(handler, move |work| drop(tokio.spawn(work)));
 /// rejoin::Server::builder().serve(move || sent.clone())
+/// # }
+/// ```
+///
+/// or on a pool of threads, where handlers may block:
+///
+/// ```no_run
+/// # fn serve(handler: impl rejoin::SendHandler) -> Result<rejoin::ServerHandle, Box<dyn std::error::Error>> {
+/// let pool = futures_executor::ThreadPool::builder().pool_size(8).create()?;
+/// let sent = rejoin::Sent::new(handler, move |work| pool.spawn_ok(work));
+/// # Ok(rejoin::Server::builder().serve(move || sent.clone())?)
 /// # }
 /// ```
 ///
@@ -97,9 +106,10 @@ impl<H: SendHandler, S: Fn(Work) + Send + Sync + 'static> Handler for Sent<H, S>
 
     async fn initialize(&self, session: &Session, params: &Json) -> Result<Json, RpcError> {
         let (tell, told) = oneshot::channel();
-        let (handler, session, params) = (Arc::clone(&self.handler), session.clone(), params.clone());
+        // The shard's task is in the call's span already.
+        let (handler, session, params, span) = (Arc::clone(&self.handler), session.clone(), params.clone(), Span::current());
         (self.spawn)(Box::pin(async move {
-            let result = Caught::new(handler.initialize(&session, &params)).await;
+            let result = Caught::new(handler.initialize(&session, &params).instrument(span)).await;
             // The call may have been cancelled meanwhile.
             let _ = tell.send(result.unwrap_or_else(|_| Err(panicked())));
         }));
@@ -110,7 +120,7 @@ impl<H: SendHandler, S: Fn(Work) + Send + Sync + 'static> Handler for Sent<H, S>
         let (handler, call) = (Arc::clone(&self.handler), call.clone());
         (self.spawn)(Box::pin(async move {
             let ended = {
-                let mut work = pin!(Caught::new(handler.request(&call)));
+                let mut work = pin!(Caught::new(handler.request(&call).instrument(call.span().clone())));
                 poll_fn(|cx| match call.poll_cancelled(cx) {
                     Poll::Ready(_) => Poll::Ready(None),
                     Poll::Pending => work.as_mut().poll(cx).map(Some),
@@ -135,9 +145,10 @@ impl<H: SendHandler, S: Fn(Work) + Send + Sync + 'static> Handler for Sent<H, S>
 
     async fn notification(&self, session: &Session, method: &str, params: Option<&Json>) {
         let (handler, session) = (Arc::clone(&self.handler), session.clone());
-        let (method, params) = (Box::<str>::from(method), params.cloned());
+        let (method, params, span) = (Box::<str>::from(method), params.cloned(), Span::current());
         (self.spawn)(Box::pin(async move {
-            if let Err(panic) = Caught::new(handler.notification(&session, &method, params.as_ref())).await {
+            let work = handler.notification(&session, &method, params.as_ref()).instrument(span);
+            if let Err(panic) = Caught::new(work).await {
                 tracing::error!(%panic, %method, "a handler panicked over a notification");
             }
         }));

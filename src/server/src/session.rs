@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_channel::oneshot;
+use rejoin_proto::http::Head;
 use rejoin_proto::ids::{ClientRequestId, Principal, SessionId};
 use rejoin_proto::shard::io::{Command, Emission, Input, NotTaken, Outcome, Target};
 use serde::Serialize;
@@ -26,6 +27,7 @@ pub struct Session {
     id: SessionId,
     principal: Principal,
     remote: Arc<Remote>,
+    head: Option<Arc<Head>>,
 }
 
 impl fmt::Debug for Session {
@@ -35,8 +37,8 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    pub(crate) fn new(id: SessionId, principal: Principal, remote: Arc<Remote>) -> Self {
-        Self { id, principal, remote }
+    pub(crate) fn new(id: SessionId, principal: Principal, remote: Arc<Remote>, head: Option<Arc<Head>>) -> Self {
+        Self { id, principal, remote, head }
     }
 
     /// Its id. A secret where callers are anonymous.
@@ -47,6 +49,12 @@ impl Session {
     /// Whose it is.
     pub fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// The head of the request that this handle came with (a call's, for [`Call::session`](crate::Call::session)); `None` where
+    /// [`Builder::request_heads`](crate::Builder::request_heads) did not ask for it, or where the handle came with no request.
+    pub fn head(&self) -> Option<&Head> {
+        self.head.as_deref()
     }
 
     pub(crate) fn remote(&self) -> &Arc<Remote> {

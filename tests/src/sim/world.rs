@@ -170,6 +170,7 @@ impl<'m> World<'m> {
                 finished: self.plan.finished,
                 response: self.plan.response,
                 exchanges: false,
+                heads: false,
             };
             let (now, slots) = (Instant::from_millis(self.now), self.plan.limits.sessions);
             let (mut shard, mut table) = (None, None);

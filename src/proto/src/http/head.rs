@@ -238,6 +238,11 @@ impl Head {
         self.version
     }
 
+    /// Every field in order: its name as it was written, and its value without whitespace at the ends.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.fields.iter().map(|field| (self.part(field.name), self.part(field.value)))
+    }
+
     /// Every value of the fields of this name (in any case), in order, without whitespace at the ends.
     pub fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> + 'a {
         self.fields

@@ -158,6 +158,7 @@ impl Shard {
             method: request.method.into_owned().into(),
             params: params.unwrap_or_default(),
             param_headers: param_headers.collect(),
+            head: turn.head.clone(),
         };
         match keyed {
             Some(key) => self.claim(slot, call, key, delivery, turn),

@@ -2,6 +2,7 @@
 //!
 //! Two enums and one trait, no more. Given the same inputs, instants, random numbers and answers, the outputs are the same, to the byte.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -244,6 +245,8 @@ pub enum Delivery {
         call: CallId,
         /// The client's params, a JSON object.
         params: Bytes,
+        /// The head that it came with, where `Config::heads` asks for it.
+        head: Option<Arc<Head>>,
     },
     /// A request of the client: to be answered once.
     Request {
@@ -253,6 +256,8 @@ pub enum Delivery {
         method: Box<str>,
         /// A JSON value; its progress token, if any, is ours.
         params: Option<Bytes>,
+        /// As `Initialize::head`.
+        head: Option<Arc<Head>>,
     },
     /// A request without a session: to be answered once, under this session's name, which no client knows and which ends with the answer.
     /// Nothing else is told of such a session but what becomes of the call.
@@ -269,6 +274,8 @@ pub enum Delivery {
         params: Bytes,
         /// The `Mcp-Param-…` fields of its head: the name behind that prefix, and the value as it was sent.
         param_headers: Vec<(Box<str>, Box<[u8]>)>,
+        /// As `Initialize::head`.
+        head: Option<Arc<Head>>,
     },
     /// A notification of the client (cancellations excepted).
     Notification {
@@ -276,6 +283,8 @@ pub enum Delivery {
         method: Box<str>,
         /// A JSON value.
         params: Option<Bytes>,
+        /// As `Initialize::head`.
+        head: Option<Arc<Head>>,
     },
     /// A call needs no answer any more.
     Cancelled {

@@ -20,12 +20,13 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::connection::{Connection, Polled, Waiting};
 use crate::eventlog::{EventLog, RingId};
-use crate::http::Names;
+use crate::http::{Head, Names};
 use crate::ids::StreamNumber;
 use crate::ids::{Boot, CallId, ClientRequestId, ConnId, Incarnation, Key, Principal, SessionId, ShardIndex, SlotIndex};
 use crate::incarnations::Writer;
@@ -65,6 +66,8 @@ pub struct Config {
     /// Whether the handler serves requests without a session. Where it does not, a client of such a revision is told so in a way that it
     /// falls back on.
     pub exchanges: bool,
+    /// Whether deliveries carry the heads of their requests, which are then kept for as long as the handler keeps them.
+    pub heads: bool,
 }
 
 /// What a cursor at the end of a finished stream is answered (row 12).
@@ -165,6 +168,8 @@ struct Turn<'a> {
     random: &'a mut dyn FnMut() -> u64,
     world: &'a dyn World,
     out: &'a mut Vec<Output>,
+    /// The head of the request that is served, where deliveries carry it.
+    head: Option<Arc<Head>>,
 }
 
 impl Shard {
@@ -207,7 +212,7 @@ impl Shard {
         if answered {
             out.push(Output::Took(Ok(())));
         }
-        let mut turn = Turn { now, random, world, out };
+        let mut turn = Turn { now, random, world, out, head: None };
         // What became of a connection is so before time passes: with a request in its hands it is not idle, with all written it is not
         // stuck, and once it is gone nothing is said of it. Whoever emits or commands comes after what was due.
         let of_connection = !answered && !matches!(input, Input::Command(_) | Input::Mail(_) | Input::TimePassed);

@@ -260,7 +260,7 @@ impl Shard {
             self.counters.executions_avoided[Avoided::OutcomeUnknown] += 1;
             return Some(call);
         }
-        let delivery = Delivery::Request { call, method: request.method.into_owned().into(), params };
+        let delivery = Delivery::Request { call, method: request.method.into_owned().into(), params, head: turn.head.clone() };
         match keyed {
             Some(key) => self.claim(slot, call, key, delivery, turn),
             None => turn.out.push(Output::Deliver { session, delivery }),
@@ -285,6 +285,7 @@ impl Shard {
         let delivery = Delivery::Notification {
             method: (*notification.method).into(),
             params: notification.params.map(|params| params.get().as_bytes().to_vec().into()),
+            head: turn.head.clone(),
         };
         turn.out.push(Output::Deliver { session: session.id, delivery });
     }

@@ -2,6 +2,8 @@
 //!
 //! Never writes a stream's events; hands connections to `serve`.
 
+use std::sync::Arc;
+
 use crate::canary::{self, Canary};
 use crate::connection::{Form, Judged, Request};
 use crate::http::{Head, Method};
@@ -45,7 +47,11 @@ impl Shard {
         };
         match request.head.method() {
             Method::Get => self.get(conn, &request, &principal, turn),
-            Method::Post => self.post(conn, &request, principal, turn),
+            Method::Post => {
+                turn.head = self.config.heads.then(|| Arc::new(request.head.clone()));
+                self.post(conn, &request, principal, turn);
+                turn.head = None;
+            }
             _ => self.delete(conn, &request, &principal, turn),
         }
     }

@@ -3,6 +3,7 @@
 mod counted;
 mod exchanges;
 mod hang_up;
+mod heads;
 mod keyed;
 mod keyed_storm;
 mod late;
@@ -68,6 +69,7 @@ impl Bench {
             finished: Finished::NoContent,
             response: ResponsePolicy::Auto,
             exchanges: true,
+            heads: false,
         };
         change(&mut config);
         let (_, writer) = incarnations::table(config.shard, Boot(1), 64);

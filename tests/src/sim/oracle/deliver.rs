@@ -17,7 +17,7 @@ use crate::sim::request::{Intent, Post, Verb};
 impl Oracle {
     /// A handler is told something; `asking` is the request at the front of the connection that the shard was just told of.
     pub(crate) fn deliver(&mut self, id: &SessionId, delivery: &Delivery, moment: &Moment, asking: Option<&Intent>) -> Check {
-        if let Delivery::Initialize { params, call, principal } = delivery {
+        if let Delivery::Initialize { params, call, principal, .. } = delivery {
             self.coverage.hit("delivery: initialize");
             return self.initialize(id, text(params)?, call.0, principal.as_str(), moment);
         }
@@ -29,12 +29,12 @@ impl Oracle {
         match delivery {
             Delivery::Initialize { .. } => Ok(()),
             Delivery::Exchange { .. } => Err("a request without a session was served where there are none".into()),
-            Delivery::Request { call, method, params } => {
+            Delivery::Request { call, method, params, .. } => {
                 self.coverage.hit("delivery: request");
                 let params = params.as_deref().map(text).transpose()?.unwrap_or_default();
                 self.request(index, call.0, method, params, moment)
             }
-            Delivery::Notification { method, params } => {
+            Delivery::Notification { method, params, .. } => {
                 self.coverage.hit("delivery: notification");
                 let params = params.as_deref().map(text).transpose()?;
                 self.notification(index, method, params)

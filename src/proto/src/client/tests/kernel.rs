@@ -81,6 +81,7 @@ impl Network {
             finished: Finished::NoContent,
             response: ResponsePolicy::Auto,
             exchanges: true,
+            heads: false,
         };
         change(&mut config);
         let (_, writer) = incarnations::table(ShardIndex(0), Boot(1), 64);

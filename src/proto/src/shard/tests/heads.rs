@@ -1,0 +1,33 @@
+//! Heads of requests go to the handler where it asks for them, and nowhere else.
+
+use super::*;
+
+const MESSAGES: &str = r#"[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}},{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{}},{"jsonrpc":"2.0","method":"notifications/mine"}]"#;
+
+/// The value of the field that came with each of the deliveries so far.
+fn flavours(bench: &mut Bench) -> Vec<Option<String>> {
+    let heads = bench.deliveries.drain(..).filter_map(|(_, delivery)| match delivery {
+        Delivery::Initialize { head, .. } | Delivery::Request { head, .. } | Delivery::Notification { head, .. } => Some(head),
+        _ => None,
+    });
+    heads
+        .map(|head| {
+            head.map(|head| String::from_utf8_lossy(head.single("flavour").expect("one").unwrap_or_default()).into_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn every_message_of_a_request_carries_its_head_where_the_handler_asks_for_heads() {
+    for heads in [true, false] {
+        let mut bench = Bench::new(|config| config.heads = heads);
+        let came = |flavour: &str| heads.then(|| flavour.to_owned());
+        let session = bench.session("2025-03-26");
+        bench.ask(&post(&format!("{}Flavour: lemon\r\n", id(session)), MESSAGES));
+        assert_eq!(flavours(&mut bench), [came("lemon"), came("lemon"), came("lemon")]);
+        bench.ask(&post(&id(session), MESSAGES));
+        assert!(flavours(&mut bench).iter().all(|flavour| *flavour == came("")), "a head is its own request's");
+        bench.ask(&post("Flavour: lime\r\n", r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{}}"#));
+        assert_eq!(flavours(&mut bench), [came("lime")]);
+    }
+}
