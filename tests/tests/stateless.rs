@@ -334,6 +334,18 @@ fn a_client_is_asked_for_what_it_can_do_and_told_what_it_cannot() {
 }
 
 #[test]
+fn so_many_resources_may_be_listened_to_and_no_more() {
+    let server = started(Flavour::PLAIN);
+    let listening = |count: usize| {
+        let resources: Vec<_> = (0..count).map(|at| format!("test://{at}")).collect();
+        request(1, "subscriptions/listen", json!({"notifications": {"resourceSubscriptions": resources}}))
+    };
+    let mut most = open(server.address, &alone(server.address, &listening(256)));
+    assert_eq!(most.event().json()["params"]["notifications"], json!({}), "none of them changes");
+    assert_eq!(code(&tell(&server, &listening(257))), -32602);
+}
+
+#[test]
 fn logs_come_where_the_request_wants_them() {
     let server = started(Flavour::PLAIN);
     for (level, logs) in [(Value::Null, 0), (json!("debug"), 1), (json!("info"), 1), (json!("error"), 0)] {

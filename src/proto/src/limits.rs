@@ -101,9 +101,9 @@ pub struct Limits {
     pub retry_max: Duration,
     /// Takeovers of one stream closer together than this double the loser's `retry`.
     pub takeover_window: Duration,
-    /// Silence on a stream after which a comment is sent.
+    /// Silence on a stream after which a comment is sent, and before the head of an answer without a session.
     pub keep_alive: Duration,
-    /// How long an answer waits to be one JSON body before the stream opens (policy `auto`).
+    /// How long a session's answer waits to be one JSON body before the stream opens (policy `auto`).
     pub json_grace: Duration,
 }
 

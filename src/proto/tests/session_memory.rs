@@ -14,6 +14,9 @@ use rejoin_proto::time::Instant;
 /// Bytes of heap that an attached idle session may take of its shard's kernel, its connection and its share of every table included.
 const IDLE_SESSION: u64 = 1_450;
 
+/// Bytes of heap that a request without a session may take while it is in flight, its connection apart.
+const EXCHANGE: i64 = 700;
+
 /// Bytes kept for each 100 bytes of the events of finished calls, with all that is remembered of the calls.
 const KEPT_A_HUNDRED: u64 = 210;
 
@@ -68,7 +71,7 @@ impl Server {
             names: Names::default(),
             finished: Finished::NoContent,
             response: ResponsePolicy::Sse,
-            exchanges: false,
+            exchanges: true,
             heads: false,
         };
         let (_, writer) = incarnations::table(ShardIndex(0), Boot(1), MANY);
@@ -146,6 +149,39 @@ fn an_attached_idle_session_is_small_and_as_small_among_many() {
     println!("an attached idle session: {few} bytes among {FEW}, {many} among {MANY}");
     assert!(few.max(many) <= IDLE_SESSION);
     assert!(many * 100 <= few * AMONG_MANY);
+}
+
+#[test]
+fn a_request_without_a_session_costs_less_than_one_and_leaves_nothing() {
+    const META: &str =
+        r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let mut server = Server::new(Bytes::new());
+    let conns = || (0..FEW * 10).map(ConnId);
+    conns().for_each(|conn| server.input(Input::Opened { conn }));
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"t","_meta":{META}}}}}"#);
+    let head = "Host: localhost\r\nAccept: application/json, text/event-stream\r\nContent-Type: application/json\r\n\
+                MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: t\r\n";
+    let request = format!("POST /mcp HTTP/1.1\r\n{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    let ask = |server: &mut Server| {
+        measure(|| conns().for_each(|conn| server.input(Input::Received { conn, bytes: request.as_bytes() }))).bytes_current
+    };
+    let close = |server: &mut Server| {
+        measure(|| {
+            conns().for_each(|conn| server.input(Input::Closed { conn }));
+            conns().for_each(|conn| server.input(Input::Opened { conn }));
+        })
+        .bytes_current
+    };
+    // As often before as it takes for every slot to have had its turn, so that the tables have their size. The handler never answers.
+    for _ in 0..=MANY / (FEW * 10) {
+        ask(&mut server);
+        close(&mut server);
+    }
+    let (grown, given_back) = (ask(&mut server), -close(&mut server));
+    let each = grown / i64::from(FEW * 10);
+    println!("a request without a session in flight: {each} bytes; of {grown}, {given_back} came back");
+    assert!(each <= EXCHANGE);
+    assert!(given_back >= grown, "of {grown} bytes {given_back} came back");
 }
 
 #[test]

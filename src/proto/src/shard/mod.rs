@@ -376,10 +376,14 @@ impl Shard {
         if let Some(timer) = connection.timer.take() {
             self.wheel.cancel(timer);
         }
+        let slot = connection.serving.as_ref().map(|serving| serving.slot.0 as usize);
+        let exchange = slot.and_then(|slot| self.sessions.get(slot)?.as_deref()).is_some_and(Session::is_exchange);
         let after = match waiting {
             Waiting::Idle => limits.idle_timeout,
             Waiting::Head => limits.head_timeout,
             Waiting::Body => limits.body_timeout,
+            // An error without a session has a status of its own, for which the head waits as long as silence may last.
+            Waiting::Json if exchange => limits.keep_alive,
             Waiting::Json => limits.json_grace,
             Waiting::KeepAlive => limits.keep_alive,
             Waiting::Write => limits.write_timeout,

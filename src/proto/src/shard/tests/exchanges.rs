@@ -144,6 +144,26 @@ fn errors_have_the_status_that_their_code_asks_for() {
 }
 
 #[test]
+fn a_status_is_waited_for_and_a_long_silence_opens_the_stream() {
+    for policy in [ResponsePolicy::Auto, ResponsePolicy::Sse] {
+        let mut bench = Bench::new(|config| config.response = policy);
+        let (conn, session, call) = bench.modern(&Modern::call());
+        bench.wait(14_900);
+        assert_eq!(bench.got(conn), "");
+        bench.error(session, call, r#"{"code":-32601,"message":"m"}"#);
+        assert!(bench.got(conn).starts_with("HTTP/1.1 404 "), "{}", bench.got(conn));
+        let (conn, session, call) = bench.modern(&Modern::call());
+        bench.wait(15_100);
+        assert!(bench.got(conn).contains("text/event-stream"), "{}", bench.got(conn));
+        bench.wait(15_100);
+        assert!(bench.got(conn).contains("\n:"), "and then it is kept alive: {}", bench.got(conn));
+        bench.error(session, call, r#"{"code":-32601,"message":"m"}"#);
+        assert!(bench.got(conn).contains("-32601") && bench.got(conn).ends_with("0\r\n\r\n"), "{}", bench.got(conn));
+        bench.nothing_is_left();
+    }
+}
+
+#[test]
 fn a_policy_of_streams_streams_results_and_keeps_statuses() {
     let mut bench = Bench::new(|config| config.response = ResponsePolicy::Sse);
     let (conn, session, call) = bench.modern(&Modern::call());
@@ -188,7 +208,15 @@ fn an_unknown_revision_is_told_which_there_are() {
         bench.ask(&Modern { meta: &meta, fields: Some("MCP-Protocol-Version: 1900-01-01\r\n"), ..Modern::call() }.text());
     assert!(answer.contains(r#""supported":["2026-07-28","2025-11-25","2025-06-18","2025-03-26"]"#), "{answer}");
     assert!(answer.contains(r#""requested":"1900-01-01""#), "{answer}");
-    assert_eq!(bench.shard.counters().refusals[RefusalKind::RevisionNotServed], 1);
+    let long = "9".repeat(65);
+    let meta = META.replace("2026-07-28", &long);
+    let (_, repeated) =
+        bench.ask(&Modern { meta: &meta, fields: Some(&format!("MCP-Protocol-Version: {long}\r\n")), ..Modern::call() }.text());
+    assert!(
+        repeated.contains(&format!("\"requested\":\"{}\"", "9".repeat(64))),
+        "no more than the longest is repeated: {repeated}"
+    );
+    assert_eq!(bench.shard.counters().refusals[RefusalKind::RevisionNotServed], 2);
 }
 
 #[test]
