@@ -261,7 +261,7 @@ fn what_cannot_run_says_why() {
 fn the_library_is_listed_and_is_the_folder() {
     let output = storm(&["--list"]);
     let listed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/storms");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/cli/storms");
     for file in fs::read_dir(folder).expect("the folder") {
         let name = file.expect("a file").path().file_stem().expect("a name").to_string_lossy().into_owned();
         assert!(listed.lines().any(|line| line.starts_with(&name)), "no {name} in {listed}");

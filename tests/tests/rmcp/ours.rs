@@ -1,10 +1,13 @@
 //! What only our transport does for an rmcp server: how services end, and what a panic costs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rejoin_tests::check::{expired, outcome_unknown, soon};
-use rejoin_tests::session::{NOVEMBER, Session, call, initialize, request, text_of};
-use rejoin_tests::wire::{Request, ask};
+use rejoin_tests::session::{NOVEMBER, Session, call, initialize, notification, request, text_of};
+use rejoin_tests::wire::{Connection, Request, ask};
+use rmcp::model::{CustomNotification, CustomRequest};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::json;
 
@@ -168,4 +171,59 @@ fn a_service_that_never_answers_initialize_is_ended_by_the_calls_age() {
 fn serving_outside_of_a_runtime_is_refused_in_words() {
     let refused = rejoin_rmcp::serve(rejoin::Server::builder(), || Ok(Failing("fine"))).expect_err("refused");
     assert!(refused.to_string().contains("tokio"), "{refused}");
+}
+
+/// A server that blocks the only thread of its runtime where it is asked to, and counts notifications.
+#[derive(Clone, Default)]
+struct Blocking {
+    notified: Arc<AtomicUsize>,
+    blocked: Arc<AtomicBool>,
+    free: Arc<AtomicBool>,
+}
+
+impl ServerHandler for Blocking {
+    async fn on_custom_request(
+        &self,
+        _: CustomRequest,
+        _: rmcp::service::RequestContext<RoleServer>,
+    ) -> Result<rmcp::model::CustomResult, ErrorData> {
+        self.blocked.store(true, Ordering::SeqCst);
+        while !self.free.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(rmcp::model::CustomResult::new(json!({})))
+    }
+
+    async fn on_custom_notification(&self, _: CustomNotification, _: rmcp::service::NotificationContext<RoleServer>) {
+        self.notified.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_service_that_does_not_keep_up_costs_bounded_memory_and_no_call() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let entered = runtime.enter();
+    let service = Blocking::default();
+    let factory = {
+        let service = service.clone();
+        move || Ok(service.clone())
+    };
+    let handle = rejoin_rmcp::serve(rejoin::Server::builder().shards(1), factory).expect("a server");
+    drop(entered);
+    let session = Session::begin(handle.local_addr(), NOVEMBER);
+    let mut blocking = session.call(&request(1, "acme/block", json!({})));
+    soon("it blocks", || service.blocked.load(Ordering::SeqCst));
+    let mut connection = Connection::open(session.address);
+    for _ in 0..300 {
+        assert_eq!(connection.ask(&session.post(&notification("notifications/acme", json!({})))).status(), 202);
+    }
+    let mut waiting = session.call(&request(2, "tools/list", json!({})));
+    service.free.store(true, Ordering::SeqCst);
+    assert_eq!(waiting.rest().pop().expect("an answer").json()["id"], 2);
+    assert_eq!(blocking.rest().pop().expect("an answer").json()["id"], 1);
+    soon("what fits is told", || service.notified.load(Ordering::SeqCst) == 256);
+    assert_eq!(session.result(&request(3, "ping", json!({}))), json!({}));
+    assert_eq!(service.notified.load(Ordering::SeqCst), 256, "the rest was dropped");
+    handle.shutdown(Duration::ZERO);
+    handle.wait();
 }

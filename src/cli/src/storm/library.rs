@@ -8,14 +8,14 @@ use super::script::{BadScript, Script};
 
 /// Each script's name and text.
 const SCRIPTS: [(&str, &str); 8] = [
-    ("flap", include_str!("../../../../scripts/storms/flap.toml")),
-    ("forgery", include_str!("../../../../scripts/storms/forgery.toml")),
-    ("herd", include_str!("../../../../scripts/storms/herd.toml")),
-    ("lapse", include_str!("../../../../scripts/storms/lapse.toml")),
-    ("partition", include_str!("../../../../scripts/storms/partition.toml")),
-    ("rolling-restart", include_str!("../../../../scripts/storms/rolling-restart.toml")),
-    ("slow-readers", include_str!("../../../../scripts/storms/slow-readers.toml")),
-    ("soak", include_str!("../../../../scripts/storms/soak.toml")),
+    ("flap", include_str!("../../storms/flap.toml")),
+    ("forgery", include_str!("../../storms/forgery.toml")),
+    ("herd", include_str!("../../storms/herd.toml")),
+    ("lapse", include_str!("../../storms/lapse.toml")),
+    ("partition", include_str!("../../storms/partition.toml")),
+    ("rolling-restart", include_str!("../../storms/rolling-restart.toml")),
+    ("slow-readers", include_str!("../../storms/slow-readers.toml")),
+    ("soak", include_str!("../../storms/soak.toml")),
 ];
 
 /// Finds a script: one of ours by its bare name, else a file.
