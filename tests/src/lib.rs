@@ -11,6 +11,7 @@ pub mod fakes;
 pub mod golden;
 pub mod http;
 pub mod matrix;
+pub mod nginx;
 pub mod proxy;
 pub mod request;
 pub mod sdk;

@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use socket2::SockRef;
 
 use crate::http::{Direction, Head, Piece, Reader};
-use crate::sse::Blocks;
+use crate::sse::{Block, Blocks};
 
 /// How a cut looks to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub enum How {
     Truncate,
     /// A proper end of the body, as a well-behaved intermediary that gives up would write it.
     CleanEnd,
+    /// None by the proxy: whoever watches it breaks what is behind it, and the proxy passes on what comes of that.
+    Behind,
 }
 
 /// Where a stream is to be cut: right after this many of its messages (0: right after its opening event).
@@ -45,13 +47,33 @@ pub struct Asked {
     pub head: Head,
     /// Its body, as far as it has come.
     pub body: Vec<u8>,
+    /// The head of its answer, once that is there.
+    pub answer: Option<Head>,
+    /// The answer's body, unless it is a stream: as far as it has come.
+    pub answered: Vec<u8>,
+    /// The stream's blocks that the client was sent, comments included.
+    pub said: Vec<Block>,
 }
 
 impl Asked {
+    fn new(head: Head) -> Self {
+        Self { at: Instant::now(), head, body: Vec::new(), answer: None, answered: Vec::new(), said: Vec::new() }
+    }
+
     /// Whether it is a POST whose body names this method.
     pub fn calls(&self, method: &str) -> bool {
         let named = format!("\"method\":\"{method}\"");
         self.head.method() == "POST" && compact(&self.body).contains(&named)
+    }
+
+    /// The status of its answer, once that is there.
+    pub fn status(&self) -> Option<u16> {
+        self.answer.as_ref().map(Head::status)
+    }
+
+    /// The verdict in its answer.
+    pub fn verdict(&self) -> Option<&str> {
+        self.answer.as_ref()?.field("Rejoin-Verdict")
     }
 
     /// The cursor that it carries.
@@ -85,8 +107,69 @@ pub struct Record {
     pub cuts: Vec<Done>,
 }
 
-/// Says, for the stream that answers a request, where to cut it. The record holds everything before.
-pub type Plan = dyn Fn(&Asked, &Record) -> Option<Cut> + Send + Sync;
+/// Where connections go. All proxies that share one go elsewhere together.
+#[derive(Clone, Debug)]
+pub struct Target(Arc<RwLock<SocketAddr>>);
+
+impl Target {
+    /// Connections go there.
+    pub fn new(address: SocketAddr) -> Self {
+        Self(Arc::new(RwLock::new(address)))
+    }
+
+    /// Connections go to what this gives, and wait until it is there.
+    pub fn replace(&self, with: impl FnOnce() -> SocketAddr) {
+        let mut address = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *address = with();
+    }
+
+    /// Where they go now.
+    pub fn address(&self) -> SocketAddr {
+        *self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Who decides over what passes, and may act while it is held.
+pub trait Watch: Send + Sync {
+    /// Says, for the stream that answers a request, where to cut it. The record holds everything before.
+    fn plan(&self, asked: &Asked, record: &Record) -> Option<Cut>;
+
+    /// A request is whole. Its last bytes are forwarded when this returns.
+    fn whole(&self, _asked: &Asked, _passing: &Passing<'_>) {}
+
+    /// A stream has come to its cut, which is made when this returns; the client was sent all that is before it.
+    fn cutting(&self, _passing: &Passing<'_>) {}
+}
+
+/// A watch that has nothing but a plan.
+struct Planned<P>(P);
+
+impl<P: Fn(&Asked, &Record) -> Option<Cut> + Send + Sync> Watch for Planned<P> {
+    fn plan(&self, asked: &Asked, record: &Record) -> Option<Cut> {
+        self.0(asked, record)
+    }
+}
+
+/// The connection on which something happens, and what passed on all of them.
+pub struct Passing<'p>(&'p Pair);
+
+impl Passing<'_> {
+    /// What passed so far.
+    pub fn record(&self) -> MutexGuard<'_, Record> {
+        self.0.shared.record()
+    }
+
+    /// Breaks every connection but this one.
+    pub fn sever_others(&self) {
+        let mine = [&self.0.client, &self.0.server].map(|socket| socket.local_addr().ok().zip(socket.peer_addr().ok()));
+        let open = self.0.shared.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = open.iter().filter(|socket| !mine.contains(&socket.local_addr().ok().zip(socket.peer_addr().ok())));
+        for socket in others {
+            // Most are closed already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
 
 /// A running proxy.
 pub struct Proxy {
@@ -97,8 +180,8 @@ pub struct Proxy {
 }
 
 struct Shared {
-    to: SocketAddr,
-    plan: Box<Plan>,
+    to: Target,
+    watch: Box<dyn Watch>,
     record: Mutex<Record>,
     stopping: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
@@ -114,11 +197,16 @@ impl Shared {
 impl Proxy {
     /// Listens on a free port and forwards to `to`.
     pub fn start(to: SocketAddr, plan: impl Fn(&Asked, &Record) -> Option<Cut> + Send + Sync + 'static) -> Self {
+        Self::watched(Target::new(to), Planned(plan))
+    }
+
+    /// Listens on a free port and forwards to wherever `to` says when a connection comes.
+    pub fn watched(to: Target, watch: impl Watch + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("a bound listener has an address");
         let shared = Arc::new(Shared {
             to,
-            plan: Box::new(plan),
+            watch: Box::new(watch),
             record: Mutex::default(),
             stopping: AtomicBool::new(false),
             open: Mutex::default(),
@@ -167,7 +255,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             return;
         }
         // A server that is gone is a client's connection closed.
-        let Ok(server) = TcpStream::connect(shared.to) else { continue };
+        let Ok(server) = TcpStream::connect(shared.to.address()) else { continue };
         let pair = Pair { client, server, waiting: Mutex::default(), shared: Arc::clone(shared) };
         pair.client.set_nodelay(true).expect("a connected socket takes options");
         pair.server.set_nodelay(true).expect("a connected socket takes options");
@@ -202,11 +290,15 @@ impl Pair {
                     Some(Piece::Head(head)) => {
                         let mut record = self.shared.record();
                         current = record.asked.len();
-                        record.asked.push(Asked { at: Instant::now(), head, body: Vec::new() });
+                        record.asked.push(Asked::new(head));
                         self.waiting.lock().expect("no holder panics").push_back(current);
                     }
                     Some(Piece::Body(byte)) => self.shared.record().asked[current].body.push(byte),
                     None => {}
+                }
+                if reader.whole() {
+                    let whole = self.shared.record().asked[current].clone();
+                    self.shared.watch.whole(&whole, &Passing(self));
                 }
             }
             if (&self.server).write_all(&buffer[..count]).is_err() {
@@ -218,15 +310,22 @@ impl Pair {
     }
 
     fn forward_answers(&self) {
-        let mut answers = Answers { pair: self, reader: Reader::new(Direction::Responses), stream: None };
+        let mut answers = Answers { pair: self, reader: Reader::new(Direction::Responses), current: 0, stream: None };
         let mut buffer = [0; 16 << 10];
-        while let Some(count) = read(&self.server, &mut buffer) {
-            let (passed, cut) = answers.up_to_cut(&buffer[..count]);
-            if (&self.client).write_all(&passed).is_err() {
-                break;
-            }
-            if let Some(cut) = cut {
-                return self.cut(cut);
+        'answers: while let Some(count) = read(&self.server, &mut buffer) {
+            let mut rest = &buffer[..count];
+            while !rest.is_empty() {
+                let (passed, cut);
+                (passed, cut, rest) = answers.up_to_cut(rest);
+                if (&self.client).write_all(&passed).is_err() {
+                    break 'answers;
+                }
+                let Some(cut) = cut else { continue };
+                let ours = cut.cut.how != How::Behind;
+                self.cut(cut);
+                if ours {
+                    return;
+                }
             }
         }
         // Either side may be closed already.
@@ -237,6 +336,7 @@ impl Pair {
     fn cut(&self, done: Done) {
         let how = done.cut.how;
         self.shared.record().cuts.push(done);
+        self.shared.watch.cutting(&Passing(self));
         match how {
             How::Reset => {
                 SockRef::from(&self.client).set_linger(Some(std::time::Duration::ZERO)).expect("a socket takes options");
@@ -246,6 +346,7 @@ impl Pair {
             // The client may be gone already.
             How::Truncate => drop(self.client.shutdown(Shutdown::Write)),
             How::CleanEnd => drop((&self.client).write_all(b"0\r\n\r\n").and_then(|()| self.client.shutdown(Shutdown::Write))),
+            How::Behind => return,
         }
         let _ = self.server.shutdown(Shutdown::Both);
         let _ = self.client.shutdown(Shutdown::Read);
@@ -269,10 +370,14 @@ struct Watched {
 }
 
 impl Watched {
-    /// Takes a byte of the body; gives the cut that is due right after it.
-    fn push(&mut self, byte: u8) -> Option<Done> {
+    /// Takes a byte of the body; gives the block that it completes.
+    fn push(&mut self, byte: u8) -> Option<Block> {
         self.chunk.push(byte);
-        let block = self.blocks.push(byte)?;
+        self.blocks.push(byte)
+    }
+
+    /// Takes note of a block; gives the cut that is due right after it.
+    fn cut_after(&mut self, block: &Block) -> Option<Done> {
         self.messages += usize::from(block.is_message());
         if block.id.is_some() {
             self.cursor.clone_from(&block.id);
@@ -295,6 +400,8 @@ impl Watched {
 struct Answers<'p> {
     pair: &'p Pair,
     reader: Reader,
+    /// Index into the record, of the request that is being answered.
+    current: usize,
     /// The chunked event stream under way.
     stream: Option<Watched>,
 }
@@ -310,23 +417,29 @@ impl Drop for Answers<'_> {
 }
 
 impl Answers<'_> {
-    /// What the client is sent of these bytes, and the cut that follows.
-    fn up_to_cut(&mut self, bytes: &[u8]) -> (Vec<u8>, Option<Done>) {
+    /// What the client is sent of these bytes, the cut that follows, and what is left of them.
+    fn up_to_cut<'b>(&mut self, bytes: &'b [u8]) -> (Vec<u8>, Option<Done>, &'b [u8]) {
         let mut out = Vec::with_capacity(bytes.len() + 16);
-        for &byte in bytes {
+        for (at, &byte) in bytes.iter().enumerate() {
             let piece = self.reader.push(byte);
             let Some(stream) = &mut self.stream else {
                 out.push(byte);
-                if let Some(Piece::Head(head)) = piece {
-                    self.begin(&head);
+                match piece {
+                    Some(Piece::Head(head)) => self.begin(head),
+                    Some(Piece::Body(byte)) => self.pair.shared.record().asked[self.current].answered.push(byte),
+                    None => {}
                 }
                 continue;
             };
             if let Some(Piece::Body(byte)) = piece
-                && let Some(done) = stream.push(byte)
+                && let Some(block) = stream.push(byte)
             {
-                stream.flush(&mut out);
-                return (out, Some(done));
+                let done = stream.cut_after(&block);
+                self.pair.shared.record().asked[self.current].said.push(block);
+                if done.is_some() {
+                    stream.flush(&mut out);
+                    return (out, done, &bytes[at + 1..]);
+                }
             }
             if self.reader.whole() {
                 stream.flush(&mut out);
@@ -337,18 +450,19 @@ impl Answers<'_> {
         if let Some(stream) = &mut self.stream {
             stream.flush(&mut out);
         }
-        (out, None)
+        (out, None, &[])
     }
 
-    fn begin(&mut self, head: &Head) {
+    fn begin(&mut self, head: Head) {
         if head.status() == 100 {
             return;
         }
-        let index = self.pair.waiting.lock().expect("no holder panics").pop_front().expect("an answer has a request");
+        self.current = self.pair.waiting.lock().expect("no holder panics").pop_front().expect("an answer has a request");
         let streams = head.field("Content-Type") == Some("text/event-stream") && head.field("Transfer-Encoding").is_some();
+        let mut record = self.pair.shared.record();
+        record.asked[self.current].answer = Some(head);
         self.stream = streams.then(|| {
-            let record = self.pair.shared.record();
-            let cut = (self.pair.shared.plan)(&record.asked[index], &record);
+            let cut = self.pair.shared.watch.plan(&record.asked[self.current], &record);
             Watched { blocks: Blocks::default(), messages: 0, cursor: None, cut, chunk: Vec::new() }
         });
     }

@@ -28,6 +28,7 @@ pub struct Sdk {
     pub name: &'static str,
     program: PathBuf,
     script: PathBuf,
+    argument: Option<&'static str>,
 }
 
 /// A path in this package, which must be there.
@@ -42,19 +43,25 @@ impl Sdk {
     pub fn typescript(script: &str) -> Self {
         installed("clients/typescript/node_modules/@modelcontextprotocol/sdk");
         let script = installed(&format!("clients/typescript/{script}.mjs"));
-        Self { name: "typescript", program: "node".into(), script }
+        Self { name: "typescript", program: "node".into(), script, argument: None }
     }
 
     /// The Python client, driven by a script of `clients/python`.
     pub fn python(script: &str) -> Self {
         let program = installed("../target/clients/python/bin/python");
-        Self { name: "python", program, script: installed(&format!("clients/python/{script}.py")) }
+        Self { name: "python", program, script: installed(&format!("clients/python/{script}.py")), argument: None }
+    }
+
+    /// The same, its script told this.
+    pub fn told(self, argument: &'static str) -> Self {
+        Self { argument: Some(argument), ..self }
     }
 
     /// Runs the client for all these sessions at once; gives what it saw, by URL.
     pub fn drive(&self, sessions: &[Value]) -> BTreeMap<String, Value> {
         let mut child = Command::new(&self.program)
             .arg(&self.script)
+            .args(self.argument)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -1,14 +1,20 @@
 //! The command line: what it prints, what it takes, and how it says no.
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Output, Stdio};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rejoin_tests::check::place;
 use rejoin_tests::matrix::Flavour;
 use rejoin_tests::server::{Rejoin, command};
 use rejoin_tests::session::{NOVEMBER, Session, call, call_with_token, executions, fresh_key, text_of, ticks_in};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+
+/// More than an idle server takes to end, on a slow machine.
+const LONG: Duration = Duration::from_secs(15);
 
 fn run(options: &[&str]) -> Output {
     command(options).stdin(Stdio::null()).output().expect("the command runs")
@@ -34,6 +40,35 @@ fn a_port_in_use_is_one_clear_line() {
     let errors: Vec<&str> = said.lines().filter(|line| line.contains(&address)).collect();
     assert_eq!(errors.len(), 1, "{said}");
     assert!(output.stdout.is_empty());
+}
+
+/// Whoever read its log has gone: it serves and ends all the same.
+#[test]
+fn a_log_that_nobody_reads_is_no_reason_to_stay() {
+    for format in ["text", "json"] {
+        let piped = Stdio::piped;
+        let mut process = command(&["--log-format", format]);
+        let mut server = process.stdin(Stdio::null()).stdout(piped()).stderr(piped()).spawn().expect("the command runs");
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        drop(server.stderr.take());
+        let address = line.split('/').nth(2).and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
+        let result = Session::begin(address, NOVEMBER).result(&call(1, "echo", json!({"text": "x"})));
+        assert_eq!(text_of(&result), "x");
+        kill_process(Pid::from_child(&server), Signal::TERM).expect("a child that was not waited for can be signalled");
+        let deadline = Instant::now() + LONG;
+        let ended = loop {
+            let ended = server.try_wait().expect("a child can be waited for");
+            if ended.is_some() || Instant::now() > deadline {
+                break ended;
+            }
+            sleep(Duration::from_millis(5));
+        };
+        // Whatever became of it, it is gone afterwards.
+        let _ = server.kill();
+        let _ = server.wait();
+        assert_eq!(ended.and_then(|status| status.code()), Some(0), "{format}: {ended:?}");
+    }
 }
 
 #[test]

@@ -22,7 +22,8 @@ pub(crate) enum LogFormat {
 pub(crate) fn start(format: LogFormat) -> Result<(), Box<dyn Error>> {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
     let filter = filter.from_env().map_err(|error| format!("environment RUST_LOG: {error}"))?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
+    // A log that nobody reads any more is lost, and nothing else: told on standard error, that would be a panic of whoever logs.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).log_internal_errors(false);
     match format {
         LogFormat::Text => log.with_ansi(stderr().is_terminal()).try_init(),
         LogFormat::Json => log.json().flatten_event(true).try_init(),

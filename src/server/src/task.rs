@@ -5,8 +5,9 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::future::Future;
-use std::io;
+use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -95,16 +96,20 @@ impl<F: Future<Output = ()>> Future for Task<F> {
 
 /// Ends the process, whose state cannot be trusted: a shard panicked.
 pub(crate) fn die(panic: &(dyn Any + Send)) -> ! {
-    eprintln!("rejoin: a shard panicked ({}): the process ends, rather than serve half of its sessions", message(panic));
-    std::process::abort()
+    abort(format_args!("a shard panicked ({})", message(panic)))
 }
 
 /// Ends the process when something failed that a shard cannot do without.
 pub(crate) fn die_of(what: &str, result: io::Result<()>) {
     if let Err(error) = result {
-        eprintln!("rejoin: a shard lost {what} ({error}): the process ends, rather than serve half of its sessions");
-        std::process::abort();
+        abort(format_args!("a shard lost {what} ({error})"));
     }
+}
+
+fn abort(why: fmt::Arguments<'_>) -> ! {
+    // Whether anybody can read it or not: `eprintln` would panic instead, and the process live on.
+    let _ = writeln!(io::stderr(), "rejoin: {why}: the process ends, rather than serve half of its sessions");
+    std::process::abort()
 }
 
 /// What a panic said.

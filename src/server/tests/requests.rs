@@ -163,6 +163,9 @@ fn each_session_and_each_call_has_a_span_wherever_its_handler_runs() {
     let listener = Listener::default();
     let subscriber = tracing_subscriber::registry().with(listener.clone());
     let dispatch = tracing::Dispatch::new(subscriber);
+    // Where there has been one subscriber alone, tracing asks only that of the thread that comes to a span first: a shard of another test
+    // has none, and would switch the span off for all.
+    let _another = tracing::Dispatch::new(tracing_subscriber::registry());
     let here = dispatch.clone();
     // A factory runs on its shard's thread, before anything happens there.
     let listen = move || {

@@ -1,4 +1,4 @@
-"""Drives the unmodified Python SDK client: one session a line of standard input, all at once, one line of what it saw for each.
+"""Drives the unmodified Python SDK client in the revisions that have sessions: one session a line of standard input, all at once, one line of what it saw for each.
 
 In:  {"url", "count", "interval_ms", "key", "progress"}   (progress: ask for progress notifications instead of log messages)
 Out: {"url", "ticks": [...], "result" or "error", "revision"}
@@ -23,7 +23,7 @@ async def drive(asked: dict) -> None:
 
     arguments = {name: asked[name] for name in ("count", "interval_ms", "key")} | {"payload_bytes": 10}
     try:
-        async with Client(asked["url"], logging_callback=on_message) as client:
+        async with Client(asked["url"], mode="legacy", logging_callback=on_message) as client:
             on_progress_or_none = on_progress if asked["progress"] else None
             result = await client.call_tool("ticker", arguments, 120, on_progress_or_none)
             seen["result"] = result.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn every_file_of_the_folder_is_a_script_of_ours_and_reads() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/storms");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/storms");
         let mut files: Vec<_> = std::fs::read_dir(folder).expect("the folder").map(|file| file.expect("a file").path()).collect();
         files.sort();
         let names: Vec<_> = files.iter().map(|file| file.file_stem().expect("a name").to_str().expect("UTF-8")).collect();

@@ -1,6 +1,7 @@
 //! Time, turns and ends: nothing starves, and nothing outlives its shard.
 
 use std::io::{Read, Write};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -200,13 +201,17 @@ fn a_panic_of_the_kernel_ends_the_process_and_says_so() {
         return;
     }
     for driver in 0..all.len() {
-        let child = std::process::Command::new(std::env::current_exe().expect("this test"))
-            .args(["--exact", "tests::turns::a_panic_of_the_kernel_ends_the_process_and_says_so", "--nocapture"])
-            .env(CHILD, driver.to_string())
-            .output()
-            .expect("a child");
+        let mut command = std::process::Command::new(std::env::current_exe().expect("this test"));
+        command.args(["--exact", "tests::turns::a_panic_of_the_kernel_ends_the_process_and_says_so", "--nocapture"]);
+        command.env(CHILD, driver.to_string());
+        let child = command.output().expect("a child");
         let said = String::from_utf8_lossy(&child.stderr);
-        assert!(!child.status.success() && child.status.code().is_none(), "ended by SIGABRT: {:?}", child.status);
+        assert!(child.status.code().is_none(), "ended by SIGABRT: {:?}", child.status);
+        // The same where nobody can be told.
+        let mut unheard = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a child");
+        drop(unheard.stderr.take());
+        let status = unheard.wait().expect("a child");
+        assert!(status.code().is_none(), "ended by SIGABRT: {status:?}");
         assert!(said.contains("rejoin: a shard panicked (a broken invariant): the process ends"), "{said}");
     }
 }
