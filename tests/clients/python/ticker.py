@@ -1,4 +1,5 @@
-"""Drives the unmodified Python SDK client in the revisions that have sessions: one session a line of standard input, all at once, one line of what it saw for each.
+"""Drives the unmodified Python SDK client, in revisions that have sessions: one a line of standard input, all at once, one line of what
+each saw.
 
 In:  {"url", "count", "interval_ms", "key", "progress"}   (progress: ask for progress notifications instead of log messages)
 Out: {"url", "ticks": [...], "result" or "error", "revision"}
