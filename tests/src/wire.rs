@@ -79,25 +79,26 @@ impl Connection {
     pub fn open_narrow(address: SocketAddr) -> Self {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
         socket.set_recv_buffer_size(4 << 10).expect("a socket takes options");
-        socket.connect(&address.into()).unwrap_or_else(|error| panic!("{address}: {error}"));
-        Self::over(socket.into())
+        let connected = socket.connect(&address.into()).and_then(|()| Self::over(socket.into()));
+        connected.unwrap_or_else(|error| panic!("{address}: {error}"))
     }
 
     /// Connects, unless the server does not let anybody in.
     pub fn try_open(address: SocketAddr) -> io::Result<Self> {
-        TcpStream::connect_timeout(&address, PATIENCE).map(Self::over)
+        TcpStream::connect_timeout(&address, PATIENCE).and_then(Self::over)
     }
 
-    fn over(socket: TcpStream) -> Self {
-        socket.set_nodelay(true).expect("a connected socket takes options");
-        Self {
-            peer: socket.peer_addr().expect("a connected socket has a peer"),
+    /// An error where the server has reset the connection already: it has no peer then.
+    fn over(socket: TcpStream) -> io::Result<Self> {
+        socket.set_nodelay(true)?;
+        Ok(Self {
+            peer: socket.peer_addr()?,
             socket,
             reader: Reader::new(Direction::Responses),
             unread: VecDeque::new(),
             sent: Vec::new(),
             received: Vec::new(),
-        }
+        })
     }
 
     /// Writes bytes as they are.
@@ -443,6 +444,17 @@ mod tests {
         let mut reset = stream("9\r\ndata: a\n\n\r\n", true);
         reset.event();
         assert_eq!(reset.step(PATIENCE), Step::Cut(Ended::Reset));
+    }
+
+    #[test]
+    fn a_connection_that_was_reset_at_once_is_an_error_and_no_panic() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let socket = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+        let (accepted, _) = listener.accept().expect("a connection");
+        SockRef::from(&accepted).set_linger(Some(Duration::ZERO)).expect("option");
+        drop(accepted);
+        thread::sleep(Duration::from_millis(200));
+        assert!(Connection::over(socket).is_err());
     }
 
     #[test]

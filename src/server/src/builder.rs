@@ -21,7 +21,7 @@ use crate::driver::{self, Chosen, Driver};
 use crate::error::StartError;
 use crate::handle::{Running, ServerHandle};
 use crate::handler::Handler;
-use crate::listener;
+use crate::listener::{self, Entrance};
 use crate::mail::{CAPACITY, Common, Mail, Remote};
 use crate::shard::{Local, Parts};
 use crate::task;
@@ -306,14 +306,14 @@ fn run_shard<H, F>(
     let limits = config.limits.clone();
     let kernel = Box::new(Shard::new(config, writer, made.common.now()));
     let parts = Parts { kernel, deliver: Dispatch::new((made.factory)()), world, remotes: Arc::clone(&made.remotes), limits };
-    let local = Local::new(shard, parts).map_err(StartError::Shard);
+    let shard = Local::new(shard, parts).and_then(|local| Ok((local, Entrance::new(listener)?)));
     // The one who asked may have given up already; the shard is then told to end.
     let tell = |outcome| drop(ready.send(outcome));
-    match local {
-        Ok(local) => {
-            driver::run(chosen, |built| tell(built.map_err(StartError::Shard)), || Rc::clone(&local).run(receiver, listener))
+    match shard {
+        Ok((local, entrance)) => {
+            driver::run(chosen, |built| tell(built.map_err(StartError::Shard)), || Rc::clone(&local).run(receiver, entrance))
         }
-        Err(error) => tell(Err(error)),
+        Err(error) => tell(Err(StartError::Shard(error))),
     }
 }
 

@@ -65,10 +65,25 @@ fn socket(address: SocketAddr, limits: &Limits) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// A listening socket with every descriptor that accepting from it will need, taken before anybody is let in: a crowd that leaves the
+/// process none may come as soon as the first shard accepts.
+pub(crate) struct Entrance {
+    listener: TcpListener,
+    watched: TcpListener,
+    spare: OwnedFd,
+}
+
+impl Entrance {
+    pub(crate) fn new(listener: TcpListener) -> io::Result<Self> {
+        Ok(Self { watched: listener.try_clone()?, spare: listener.try_clone()?.into(), listener })
+    }
+}
+
 /// Accepts connections until the shard drains: then takes what the kernel had completed, and closes the listener.
-pub(crate) async fn accept(local: Rc<Local>, listener: TcpListener) -> io::Result<()> {
-    let watched = monoio::net::TcpListener::from_std(listener.try_clone()?)?;
-    let mut shortage = Shortage::new(&listener);
+pub(crate) async fn accept(local: Rc<Local>, entrance: Entrance) -> io::Result<()> {
+    let Entrance { listener, watched, spare } = entrance;
+    let watched = monoio::net::TcpListener::from_std(watched)?;
+    let mut shortage = Shortage { spare: Some(spare), pause: None };
     let mut admission = Admission::new(local.admission_wait());
     while !local.draining() {
         local.unless_draining(watched.readable(false)).await;
@@ -125,10 +140,6 @@ struct Shortage {
 }
 
 impl Shortage {
-    fn new(listener: &TcpListener) -> Self {
-        Self { spare: listener.try_clone().ok().map(OwnedFd::from), pause: None }
-    }
-
     /// Refuses the waiting connections and says how long to pause.
     fn met(&mut self, listener: &TcpListener, error: Errno) -> Duration {
         if self.pause.is_none() {

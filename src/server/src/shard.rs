@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::rc::Rc;
@@ -27,7 +27,7 @@ use slab::Slab;
 use crate::connection::{self, Conn, Handoff};
 use crate::dispatch::{Deliver, instead};
 use crate::error::RpcError;
-use crate::listener;
+use crate::listener::{self, Entrance};
 use crate::mail::{Asked, Found, Left, Mail, Remote};
 use crate::random::Random;
 use crate::stats::ShardSnapshot;
@@ -160,14 +160,14 @@ impl Local {
     }
 
     /// Runs the shard until it has drained.
-    pub(crate) async fn run(self: Rc<Self>, receiver: Receiver<Mail>, listener: TcpListener) {
+    pub(crate) async fn run(self: Rc<Self>, receiver: Receiver<Mail>, entrance: Entrance) {
         CURRENT.set(Some(Rc::clone(&self)));
         let (turn, accepting) = (Rc::clone(&self.turn), Rc::clone(&self));
         self.spawn(async move { die_of("its turns", turn.serve().await) });
         self.spawn(timer::keep(Rc::clone(&self)));
         self.spawn(writer::serve(Rc::clone(&self)));
         self.spawn(Rc::clone(&self).take_all_mail(receiver));
-        self.spawn(async move { die_of("its listener", listener::accept(accepting, listener).await) });
+        self.spawn(async move { die_of("its listener", listener::accept(accepting, entrance).await) });
         poll_fn(|cx| {
             if self.drained.get() {
                 return Poll::Ready(());

@@ -16,15 +16,17 @@ pub(crate) struct Turn {
     number: Cell<u64>,
     waiting: RefCell<Vec<Waker>>,
     bell: UnixStream,
-    /// The end that the loop watches; until `serve` takes it.
-    heard: Cell<Option<UnixStream>>,
+    /// The end that is read, and a second descriptor of it that the loop watches; until `serve` takes them.
+    heard: Cell<Option<[UnixStream; 2]>>,
 }
 
 impl Turn {
+    /// Takes every descriptor that its turns will need: a shard that runs can only die of the want of one.
     pub(crate) fn new() -> io::Result<Self> {
         let (bell, heard) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         heard.set_nonblocking(true)?;
+        let heard = [heard.try_clone()?, heard];
         Ok(Self { number: Cell::new(0), waiting: RefCell::default(), bell, heard: Cell::new(Some(heard)) })
     }
 
@@ -52,8 +54,8 @@ impl Turn {
 
     /// Lets the waiting tasks pass, turn after turn; ends only when its socket pair fails.
     pub(crate) async fn serve(self: Rc<Self>) -> io::Result<()> {
-        let Some(heard) = self.heard.take() else { return Ok(()) };
-        let watched = monoio::net::UnixStream::from_std(heard.try_clone()?)?;
+        let Some([heard, watched]) = self.heard.take() else { return Ok(()) };
+        let watched = monoio::net::UnixStream::from_std(watched)?;
         loop {
             watched.readable(false).await?;
             let mut rung = [0; 64];

@@ -18,7 +18,7 @@ use rejoin_proto::time::Instant;
 
 use crate::dispatch::Deliver;
 use crate::driver::{self, Chosen, Driver};
-use crate::listener;
+use crate::listener::{self, Entrance};
 use crate::mail::{CAPACITY, Common, Remote};
 use crate::shard::{Kernel, Local, Parts};
 use crate::world::{Anonymous, World};
@@ -96,7 +96,8 @@ pub(super) fn start(chosen: Chosen, scripts: Vec<Box<dyn Script>>) -> Shards {
             let limits = Limits { close_grace: Duration::from_secs(1), ..Limits::default() };
             let parts = Parts { kernel: Box::new(Scripted(script)), deliver: Rc::new(NoHandler), world, remotes, limits };
             let local = Local::new(shard, parts).expect("a shard");
-            driver::run(chosen, |built| built.expect("a runtime"), || Rc::clone(&local).run(receiver, listener));
+            let entrance = Entrance::new(listener).expect("descriptors");
+            driver::run(chosen, |built| built.expect("a runtime"), || Rc::clone(&local).run(receiver, entrance));
             // Every task, and with it every socket, ended with the shard.
             assert_eq!(Rc::strong_count(&local), 1);
         }));
