@@ -2,7 +2,10 @@
 //!
 //! `peer axum` answers `/fixed/N` with N bytes, `/sse/N` with N events of 200 bytes, `/idle` with a stream that stays silent and
 //! `/tick` with an event a second; `peer rmcp` is an MCP server with the tools `echo`, `ticker` and `paused` on axum; `peer blocking` writes as many bytes as
-//! the path says, a thread a connection. Each prints the address that it listens on.
+//! the path says, a thread a connection; `peer bare N` answers everything with N bytes, and does nothing but the system calls. Each
+//! prints the address that it listens on.
+
+mod bare;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -51,7 +54,11 @@ fn main() -> std::io::Result<()> {
         ),
         "rmcp" => serve(listener, Router::new().nest_service("/mcp", service())),
         "blocking" => blocking(&listener),
-        other => Err(std::io::Error::other(format!("no peer is called {other:?}: axum, rmcp or blocking"))),
+        "bare" => {
+            let bytes = std::env::args().nth(2).and_then(|bytes| bytes.parse().ok());
+            bare::serve(&listener, &vec![b'x'; bytes.ok_or_else(|| std::io::Error::other("bare wants a number of bytes"))?])
+        }
+        other => Err(std::io::Error::other(format!("no peer is called {other:?}: axum, rmcp, blocking or bare"))),
     }
 }
 

@@ -75,6 +75,14 @@ pub(crate) const WORKS: &[Work] = &[
         there: Some(works::axum),
     },
     Work {
+        name: "reconnect cycle, beside the system calls alone",
+        unit: "CPU ns",
+        against: "a bare epoll loop",
+        target: "–",
+        here: works::here,
+        there: Some(works::bare),
+    },
+    Work {
         name: "resume, rmcp on axum",
         unit: "CPU ns",
         against: "rmcp on axum",
@@ -105,6 +113,14 @@ pub(crate) const WORKS: &[Work] = &[
         target: "≥ 3",
         here: |setting| works::call(setting, 1),
         there: Some(works::call_rmcp),
+    },
+    Work {
+        name: "tools/call echo, beside the system calls alone",
+        unit: "CPU ns",
+        against: "a bare epoll loop",
+        target: "–",
+        here: |setting| works::call(setting, 1),
+        there: Some(works::call_bare),
     },
     Work {
         name: "an attached idle session",

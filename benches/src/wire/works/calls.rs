@@ -10,18 +10,27 @@ use serde_json::json;
 
 use super::replay::streams;
 use super::{FRAME, Measured, Meters, Sample, Setting, THREADS, cpu, finished, sessions, threads};
-use crate::load::{Connection, Session, closing};
+use crate::load::{Connection, Session, closing, get};
 use crate::process::{LOAD, Process, pin};
 
 /// `echo` by one of a few sessions each.
 fn echoes(setting: &Setting, server: &Process) -> Measured {
-    let times = setting.times(20_000);
     let sessions = sessions(server.address, THREADS)?;
+    asked(setting, server, |connection, number, id| echo(connection, &sessions[number], id))
+}
+
+/// So many exchanges on kept-alive connections, each told its connection's number and its own.
+fn asked(
+    setting: &Setting,
+    server: &Process,
+    exchange: impl Fn(&mut Connection, usize, usize) -> io::Result<()> + Sync,
+) -> Measured {
+    let times = setting.times(20_000);
     let calls = |first: usize, times: usize| {
         threads(THREADS, |number| {
             let mut connection = Connection::open(server.address)?;
             for turn in 0..times / THREADS {
-                echo(&mut connection, &sessions[number], first + turn)?;
+                exchange(&mut connection, number, first + turn)?;
             }
             Ok(())
         })
@@ -51,6 +60,16 @@ pub(crate) fn call_rmcp(setting: &Setting) -> Measured {
     echoes(setting, &setting.peer("rmcp")?)
 }
 
+/// What as many bytes each way cost where nothing but the system calls is done.
+pub(crate) fn call_bare(setting: &Setting) -> Measured {
+    let server = setting.bare(BARE_ANSWER)?;
+    let request = get(server.address, "/", &format!("X-Rest: {}\r\n", "x".repeat(BARE_REQUEST)));
+    asked(setting, &server, |connection, _, _| {
+        let head = connection.ask(&request, "200")?;
+        connection.drain(&head).map(drop)
+    })
+}
+
 /// What a small call has beside it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Beside {
@@ -61,6 +80,9 @@ pub(crate) enum Beside {
     SlowReaders,
 }
 
+/// About what an echo's request and answer have beyond the bare ones.
+const BARE_REQUEST: usize = 300;
+const BARE_ANSWER: usize = 100;
 /// Slow readers, and what each takes at once of its stream.
 const SLOW: usize = 100;
 const SIP: usize = 4 << 10;

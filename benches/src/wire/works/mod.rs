@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-pub(crate) use calls::{Beside, call, call_among, call_p99, call_rmcp, ready};
+pub(crate) use calls::{Beside, call, call_among, call_bare, call_p99, call_rmcp, ready};
 pub(crate) use memory::{idle, idle_axum, kernel, kernel_axum, retained};
-pub(crate) use reconnect::{Sdk, among, axum, here, resumes};
+pub(crate) use reconnect::{Sdk, among, axum, bare, here, resumes};
 pub(crate) use replay::{Paid, replay, replay_axum, replay_blocking};
 pub(crate) use streams::{keep_alive, tick, tick_axum};
 
@@ -91,6 +91,11 @@ impl Setting {
     /// One of our own small peers.
     fn peer(&self, kind: &str) -> io::Result<Process> {
         Process::start(&self.programs.join("peer"), &[kind], &[SERVER])
+    }
+
+    /// The one that does nothing but the system calls, and answers with so many bytes.
+    fn bare(&self, bytes: usize) -> io::Result<Process> {
+        Process::start(&self.programs.join("peer"), &["bare", &bytes.to_string()], &[SERVER])
     }
 
     /// A program of the repository, as scripts/test installs it.

@@ -60,6 +60,12 @@ pub(crate) fn axum(setting: &Setting) -> Measured {
     measured(setting, &server, &[get(server.address, &format!("/fixed/{REPLAY}"), fields)])
 }
 
+/// What a cycle costs where nothing but its system calls is done.
+pub(crate) fn bare(setting: &Setting) -> Measured {
+    let server = setting.bare(REPLAY)?;
+    measured(setting, &server, &[get(server.address, "/", "")])
+}
+
 /// Who resumes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sdk {
