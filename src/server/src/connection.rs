@@ -22,7 +22,7 @@ use crate::socket::{self, Received, Written};
 
 /// Bytes that one connection, or the writer, moves before the rest of the shard has its turn; each call of a connection counts as
 /// `CALL_COST` at least.
-pub(crate) const BYTES_PER_TURN: usize = 2 << 20;
+pub(crate) const BYTES_PER_TURN: usize = 512 << 10;
 const CALL_COST: usize = 64 << 10;
 
 /// Slices handed to one `sendmsg`: Linux takes at most 1,024 (IOV_MAX).
