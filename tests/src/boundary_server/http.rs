@@ -104,7 +104,9 @@ impl Peer {
                 self.unread.extend_from_slice(&bytes[..count]);
                 Ok(true)
             }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
+                Ok(true)
+            }
             Err(error) => Err(error),
         }
     }

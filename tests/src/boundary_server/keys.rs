@@ -81,8 +81,7 @@ impl Keys {
 /// A cursor's parts, and nothing about whether it was ever issued. Only the canonical spelling has any.
 pub(super) fn spelled(cursor: &str) -> Option<(Place, u64)> {
     let mut parts = cursor.split('.');
-    let (incarnation, stream, position) =
-        (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let (incarnation, stream, position) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let tag = u64::from_str_radix(parts.next()?, 16).ok()?;
     let canonical = format!("{incarnation}.{stream}.{position}.{tag:016x}") == cursor;
     canonical.then_some((Place { incarnation, stream, position }, tag))
@@ -100,7 +99,8 @@ mod tests {
         assert_eq!(keys.place("a", &cursor), Some(place));
         assert_eq!(keys.place("b", &cursor), None);
         assert_eq!(Keys::new([8; 16]).place("a", &cursor), None);
-        let respelled = [format!("0{cursor}"), format!("+{cursor}"), format!("{cursor} "), cursor.to_uppercase(), format!("{cursor}.")];
+        let respelled =
+            [format!("0{cursor}"), format!("+{cursor}"), format!("{cursor} "), cursor.to_uppercase(), format!("{cursor}.")];
         for text in respelled.iter().map(String::as_str).chain(["", "...", "é", "1.2.3"]) {
             assert!(text == cursor || keys.place("a", text).is_none(), "{text}");
         }

@@ -114,7 +114,9 @@ impl Shared {
             match seen {
                 Some((before, _)) if before != hash => session.marked = true,
                 Some((_, first)) if is_call && !self.has(Fault::RepostExecutesAgain) => {
-                    let stream = first.filter(|key| key.0 == session.incarnation).and_then(|key| Some((key, session.streams.get_mut(&key)?)));
+                    let stream = first
+                        .filter(|key| key.0 == session.incarnation)
+                        .and_then(|key| Some((key, session.streams.get_mut(&key)?)));
                     return Ok(match stream {
                         Some((key, stream)) => self.join(nonce, key, stream),
                         None => Answer::Whole(unknown(id)),
@@ -141,13 +143,7 @@ impl Shared {
     }
 
     /// Begins a call, or repeats the answer of the one that its idempotency key names.
-    fn tool(
-        self: &Arc<Self>,
-        state: &mut State,
-        nonce: u128,
-        message: &Value,
-        key: Option<String>,
-    ) -> Result<Answer, Refusal> {
+    fn tool(self: &Arc<Self>, state: &mut State, nonce: u128, message: &Value, key: Option<String>) -> Result<Answer, Refusal> {
         if state.calls() >= CALLS {
             return Err(Refusal::Shed);
         }
@@ -230,7 +226,8 @@ fn kind_of(message: &Value) -> Result<Kind, Refusal> {
     if message["jsonrpc"] != "2.0" {
         return Err(Refusal::Invalid("no JSON-RPC 2.0 message"));
     }
-    let id_is_good = message.get("id").map(|id| (id.is_string() || id.is_i64() || id.is_u64()) && id.to_string().len() <= NAME_LIMIT);
+    let id_is_good =
+        message.get("id").map(|id| (id.is_string() || id.is_i64() || id.is_u64()) && id.to_string().len() <= NAME_LIMIT);
     let answers = usize::from(message.get("result").is_some()) + usize::from(message.get("error").is_some());
     match (message.get("method").map(Value::is_string), id_is_good, answers) {
         (Some(true), Some(true), 0) => Ok(Kind::Request),

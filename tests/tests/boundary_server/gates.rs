@@ -127,22 +127,22 @@ pub(crate) fn unknown_session(fault: Option<Fault>) {
 }
 
 pub(crate) fn expired_session(fault: Option<Fault>) {
-    let server = server(fault, |settings| settings.session_ttl = Duration::from_millis(400));
+    let server = server(fault, |settings| settings.session_ttl = Duration::from_millis(1500));
     let session = begin(&server);
     let cursor = whole(&session, &count(1, 1, 0))[0].cursor().to_owned();
-    thread::sleep(Duration::from_millis(800));
+    thread::sleep(Duration::from_millis(2200));
     dead(&no_stream(&session, &session.get_after(&cursor)), "expired");
     dead(&no_stream(&session, &session.get()), "expired");
     dead(&no_stream(&session, &session.post(&count(2, 1, 0))), "expired");
 }
 
 pub(crate) fn in_use_is_not_expired(fault: Option<Fault>) {
-    let server = server(fault, |settings| settings.session_ttl = Duration::from_millis(400));
+    let server = server(fault, |settings| settings.session_ttl = Duration::from_millis(1500));
     let session = begin(&server);
-    let mut stream = session.call(&count(1, 40, 50));
+    let mut stream = session.call(&count(1, 80, 50));
     message(&mut stream);
     drop(stream);
-    thread::sleep(Duration::from_millis(900));
+    thread::sleep(Duration::from_millis(2200));
     lives(&session, 2);
     let unconfirmed = self::server(fault, |settings| settings.unconfirmed_ttl = Duration::from_millis(100));
     let session = Session::unconfirmed(unconfirmed.address, NOVEMBER, &[]);
@@ -242,7 +242,9 @@ pub(crate) fn post_refusals(fault: Option<Fault>) {
         assert_eq!(refused(&no_stream(&session, &post.clone().body(body)), 400, "parse_error")["code"], -32700);
     }
     let none = ["1", "{}", r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, "[]"];
-    for body in none.into_iter().chain([r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#]) {
+    for body in
+        none.into_iter().chain([r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#, r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#])
+    {
         assert_eq!(refused(&no_stream(&session, &post.clone().body(body)), 400, "invalid_request")["code"], -32600);
     }
     // The body's refusals come before the session's.
@@ -285,7 +287,8 @@ pub(crate) fn ready_answers(fault: Option<Fault>) {
     let names: Vec<_> = tools["tools"].as_array().expect("tools").iter().map(|tool| &tool["name"]).collect();
     assert_eq!(names, ["count", "broadcast", "effects"]);
     assert_eq!(session.tell(&request("c", "nothing", json!({}))).json()["error"]["code"], -32601);
-    let wrong = [json!({"events": -1}), json!({"events": 1e9}), json!({"events": 100, "every_ms": 60_000}), json!({"every_ms": "1"})];
+    let wrong =
+        [json!({"events": -1}), json!({"events": 1e9}), json!({"events": 100, "every_ms": 60_000}), json!({"every_ms": "1"})];
     for (id, arguments) in (10..).zip(wrong) {
         assert_eq!(session.tell(&call(id, "count", arguments)).json()["error"]["code"], -32602);
     }

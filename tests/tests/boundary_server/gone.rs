@@ -28,7 +28,13 @@ pub(crate) fn garbage_cursor(fault: Option<Fault>) {
     let server = BoundaryServer::start(fault);
     let session = begin(&server);
     let cursor = whole(&session, &count(1, 2, 0))[0].cursor().to_owned();
-    let respelled = [format!("0{cursor}"), format!("+{cursor}"), format!("{cursor}0"), format!("{cursor}."), cursor[..cursor.len() - 1].to_owned()];
+    let respelled = [
+        format!("0{cursor}"),
+        format!("+{cursor}"),
+        format!("{cursor}0"),
+        format!("{cursor}."),
+        cursor[..cursor.len() - 1].to_owned(),
+    ];
     let long = "9".repeat(5000);
     for text in respelled.iter().map(String::as_str).chain(["garbage", "0", "1", "-1", "4821", "1.1.1", "....", &long]) {
         refused(&no_stream(&session, &session.get_after(text)), 400, "invalid_cursor");
@@ -132,10 +138,10 @@ pub(crate) fn evicted(fault: Option<Fault>) {
 }
 
 pub(crate) fn evicted_by_age(fault: Option<Fault>) {
-    let server = server(fault, |settings| settings.event_ttl = Duration::from_millis(300));
+    let server = server(fault, |settings| settings.event_ttl = Duration::from_millis(1500));
     let session = begin(&server);
     let said = whole(&session, &count(1, 3, 0));
-    thread::sleep(Duration::from_millis(600));
+    thread::sleep(Duration::from_millis(2000));
     let again = rest(&mut session.resume(said[0].cursor()));
     assert_eq!(resync(&again[0]).lost, Some(2));
     assert_eq!(again.len(), 2, "{again:?}");

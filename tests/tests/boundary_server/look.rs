@@ -70,7 +70,7 @@ pub(crate) fn rest(stream: &mut Stream) -> Vec<Block> {
             Step::Block(block) if block.is_comment() || block.is_opening() => {}
             Step::Block(block) => blocks.push(block),
             Step::CleanEnd => return blocks,
-            other => stream.fail(&format!("no clean end: {other:?} behind {blocks:?}")),
+            other => stream.fail(&format!("no clean end: {other:?} behind {} blocks", blocks.len())),
         }
     }
 }

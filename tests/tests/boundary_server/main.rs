@@ -3,6 +3,7 @@
 //! Never asserts how a fault fails a row, only which rows it fails: whoever audits the server has to find the same ones.
 
 mod calls;
+mod command;
 mod faults;
 mod gates;
 mod gone;
