@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod boundary_server;
 pub mod check;
 pub mod embedded;
 pub mod fakes;
