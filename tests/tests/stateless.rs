@@ -421,6 +421,43 @@ fn a_hundred_at_once_under_one_key_are_one_execution(on: Flavour) {
     }
 }
 
+/// A POST of a call of a tool that counts its own executions, under a key.
+fn counting(server: &Rejoin, key: &str) -> Request {
+    let mut arguments = ticks(0, 0);
+    arguments["key"] = json!(key);
+    alone(server.address, &call(1, "ticker", arguments)).with("Idempotency-Key", key)
+}
+
+#[test]
+fn records_of_keys_are_as_many_and_as_old_as_the_options_say() {
+    let server =
+        Rejoin::start(Flavour { shards: 1, ..Flavour::PLAIN }, &["--max-idempotency-keys", "1", "--idempotency-ttl", "1s"]);
+    let (first, second) = (fresh_key(), fresh_key());
+    let ran = |key: &str| executions(&result(&ask(server.address, &counting(&server, key))));
+    assert_eq!([ran(&first), ran(&first)], [1, 1]);
+    assert_eq!((ran(&second), ran(&first)), (1, 2), "the second's record took the place of the first's");
+    // Asked for within its second it ran once; long after, once more.
+    sleep(Duration::from_millis(2_500));
+    assert_eq!(ran(&first), 3);
+    // A call that is not done cannot be forgotten.
+    let mut running = open(server.address, &{
+        let mut message = said(&call(1, "ticker", ticks(100, 100)));
+        message["params"]["_meta"]["progressToken"] = json!(1);
+        mirrored(server.address, &message).with("Idempotency-Key", &fresh_key())
+    });
+    running.event();
+    refused(&ask(server.address, &counting(&server, &second)), 503, "shed");
+}
+
+#[test]
+fn an_answer_that_has_no_room_is_not_run_for_again() {
+    let server = Rejoin::start(Flavour { shards: 1, ..Flavour::PLAIN }, &["--idempotency-memory", "1"]);
+    let asked = counting(&server, &fresh_key());
+    assert_eq!(executions(&result(&ask(server.address, &asked))), 1);
+    let again = ask(server.address, &asked);
+    assert_eq!(code(&again), -32010, "{}", again.json());
+}
+
 fn a_call_that_was_cut_has_its_result_when_it_is_asked_for_again(on: Flavour) {
     let server = started(on);
     let (key, counted) = (fresh_key(), fresh_key());

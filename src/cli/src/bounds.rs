@@ -16,6 +16,9 @@ pub(crate) const MAX_SESSIONS: u64 = 10_000_000;
 /// Connections at most. Reason: more than a process can have descriptors on any system as it is delivered.
 pub(crate) const MAX_CONNECTIONS: u64 = 10_000_000;
 
+/// Records of idempotency keys at most. Reason: each takes some 150 bytes once a key is used, so that this is 1.5 GB.
+pub(crate) const MAX_IDEMPOTENCY_KEYS: u64 = 10_000_000;
+
 /// Child processes at most. Reason: as many as Linux can number.
 pub(crate) const MAX_CHILDREN: u64 = 1 << 22;
 

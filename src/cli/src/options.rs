@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use rejoin::{Builder, Driver, Finished, Limits, ResponsePolicy, Server};
 
-use crate::bounds::{self, MAX_CHILDREN, MAX_CONNECTIONS, MAX_SESSIONS, MAX_STREAM_EVENTS, count};
+use crate::bounds::{self, MAX_CHILDREN, MAX_CONNECTIONS, MAX_IDEMPOTENCY_KEYS, MAX_SESSIONS, MAX_STREAM_EVENTS, count};
 use crate::gateway;
 use crate::logging::LogFormat;
 
@@ -58,6 +58,15 @@ pub(crate) struct Serve {
     /// Requests without a session (revision 2026-07-28) in flight at once, of the whole process.
     #[arg(long, value_name = "N", default_value_t = Limits::default().exchanges, value_parser = count::<u32>(MAX_SESSIONS))]
     max_exchanges: u32,
+    /// Records of idempotency keys held at once, of the whole process.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().key_records, value_parser = count::<usize>(MAX_IDEMPOTENCY_KEYS))]
+    max_idempotency_keys: usize,
+    /// Memory for the answers that records of idempotency keys hold, of the whole process.
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bounds::size)]
+    idempotency_memory: usize,
+    /// How long a call that is done under an idempotency key is remembered.
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = bounds::time)]
+    idempotency_ttl: Duration,
     /// Connections open at once, of the whole process.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections, value_parser = count::<u32>(MAX_CONNECTIONS))]
     max_connections: u32,
@@ -163,6 +172,9 @@ impl Serve {
             keep_alive: self.keep_alive,
             sessions: self.max_sessions,
             exchanges: self.max_exchanges,
+            key_records: self.max_idempotency_keys,
+            key_bytes: self.idempotency_memory,
+            key_ttl: self.idempotency_ttl,
             connections: self.max_connections,
             admission_wait: self.admission_wait,
             body_bytes: self.max_body,
@@ -272,6 +284,8 @@ mod tests {
         assert_eq!((serve.event_ttl, serve.result_ttl), (limits.event_ttl, limits.result_ttl));
         assert_eq!((serve.retry, serve.keep_alive), (limits.retry, limits.keep_alive));
         assert_eq!((serve.log_memory, serve.max_body), (limits.log_bytes, limits.body_bytes));
+        assert_eq!((serve.max_idempotency_keys, serve.idempotency_ttl), (limits.key_records, limits.key_ttl));
+        assert_eq!(serve.idempotency_memory, limits.key_bytes);
     }
 
     #[test]

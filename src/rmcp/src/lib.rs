@@ -41,10 +41,12 @@
 #![deny(unsafe_code)]
 
 mod adapter;
+mod exchange;
 mod guard;
 mod link;
 mod message;
 mod parts;
+mod room;
 mod transport;
 
 pub use adapter::{Adapter, Services, serve};

@@ -3,7 +3,7 @@
 //! The shard's side is an [`Inlet`], the service's a transport. Never waits with its lock held.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rejoin::{Call, Json, RpcError, Session};
@@ -11,23 +11,37 @@ use rmcp::model::{ClientJsonRpcMessage, RequestId};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-/// Messages of a session that wait for its service. Reason: as many as calls that a session may have in flight by default, so that a
-/// service which is only slow to start holds nobody up; past it a request waits on its shard, and a notification is dropped.
+use crate::room::{Room, Taken};
+
+/// Messages of a session in its service's inbox. Reason: as many as calls that a session may have in flight by default, so that a
+/// service which is only slow to start holds nobody up. Past it a message waits on its shard, in its order, for as long as there is room
+/// for its bytes.
 pub(crate) const INBOX: usize = 256;
+
+/// Bytes of a session's messages that wait for its service, in its inbox or on the shard: of their params as they are encoded, and
+/// [`ENVELOPE`] for each. A call past it is refused (`shed`), and never ran; a notification ends its session (`closed`), since it can be
+/// neither answered nor silently lost. Reason: four of the largest bodies that a server admits by default.
+pub(crate) const INBOX_BYTES: usize = 16 << 20;
+
+/// Bytes that a message weighs in an inbox beside its params. Reason: about what a parsed message without any takes, with its method and
+/// its request's head, so that many small ones are bounded too.
+pub(crate) const ENVELOPE: usize = 1 << 10;
 
 /// A message for the service.
 pub(crate) enum Inbound {
     /// A call: forgotten already if it was cancelled meanwhile.
-    Call(u64, ClientJsonRpcMessage),
-    /// Anything else.
-    Other(ClientJsonRpcMessage),
+    Call(u64, ClientJsonRpcMessage, Taken),
+    /// A notification, or the request that begins the session.
+    Said(ClientJsonRpcMessage, Taken),
+    /// The client's answer to a request of the service. It takes no room, since it cannot be refused: there are no more of these than
+    /// `Limits::client_requests`.
+    Answer(ClientJsonRpcMessage),
 }
 
 /// What both sides know of a session.
 pub(crate) struct Link {
     session: Session,
     state: Mutex<State>,
-    dropped: AtomicU64,
 }
 
 #[derive(Default)]
@@ -43,7 +57,7 @@ struct State {
 impl Link {
     pub(crate) fn new(session: Session, initialize: oneshot::Sender<Result<Json, RpcError>>) -> Arc<Self> {
         let state = State { initialize: Some(initialize), ..State::default() };
-        Arc::new(Self { session, state: Mutex::new(state), dropped: AtomicU64::new(0) })
+        Arc::new(Self { session, state: Mutex::new(state) })
     }
 
     pub(crate) fn session(&self) -> &Session {
@@ -99,10 +113,19 @@ impl Link {
     }
 }
 
+/// Why a message was not put into an inbox: more bytes would wait than may.
+#[derive(Debug)]
+pub(crate) struct Full;
+
+/// The service has ended.
+#[derive(Debug)]
+pub(crate) struct Gone;
+
 /// The shard's side of a session. Dropped, the service's transport is at its end.
 pub(crate) struct Inlet {
     link: Arc<Link>,
     inbox: mpsc::Sender<Inbound>,
+    room: Room,
     cancels: mpsc::UnboundedSender<u64>,
     service: AbortHandle,
 }
@@ -114,24 +137,45 @@ impl Inlet {
         cancels: mpsc::UnboundedSender<u64>,
         service: AbortHandle,
     ) -> Self {
-        Self { link, inbox, cancels, service }
+        Self { link, inbox, room: Room::new(INBOX_BYTES), cancels, service }
     }
 
-    pub(crate) fn link(&self) -> &Arc<Link> {
-        &self.link
+    /// Puts a call into the inbox, with so many bytes of params. The future waits for a place; the bytes are taken at once.
+    pub(crate) fn call(
+        &self,
+        call: &Call,
+        message: ClientJsonRpcMessage,
+        params: usize,
+    ) -> Result<impl Future<Output = Result<(), Gone>> + use<>, Full> {
+        let taken = self.room.take(params + ENVELOPE).ok_or(Full)?;
+        self.link.hold(call);
+        let (inbox, link, number) = (self.inbox.clone(), Arc::clone(&self.link), call.number());
+        Ok(async move {
+            inbox.send(Inbound::Call(number, message, taken)).await.map_err(|_| {
+                link.take(number);
+                Gone
+            })
+        })
     }
 
-    /// Where calls are put, by whoever can wait for room.
-    pub(crate) fn inbox(&self) -> mpsc::Sender<Inbound> {
-        self.inbox.clone()
-    }
-
-    /// Tells the service of a notification, if there is room: nobody could be told to send it later.
-    pub(crate) fn notify(&self, message: ClientJsonRpcMessage) {
-        if let Err(mpsc::error::TrySendError::Full(_)) = self.inbox.try_send(Inbound::Other(message)) {
-            let dropped = self.link.dropped.fetch_add(1, Ordering::Relaxed) + 1;
-            tracing::warn!(session = ?self.link.session, dropped, "a service does not keep up: a notification was dropped");
-        }
+    /// Puts a message that needs no answer into the inbox, as [`call`](Self::call) does. It is there at once where there is a place.
+    pub(crate) fn put(
+        &self,
+        message: ClientJsonRpcMessage,
+        params: usize,
+    ) -> Result<impl Future<Output = Result<(), Gone>> + use<>, Full> {
+        let taken = self.room.take(params + ENVELOPE).ok_or(Full)?;
+        let full = match self.inbox.try_send(Inbound::Said(message, taken)) {
+            Ok(()) => None,
+            Err(mpsc::error::TrySendError::Full(message)) => Some((self.inbox.clone(), message)),
+            Err(mpsc::error::TrySendError::Closed(_)) => None,
+        };
+        Ok(async move {
+            match full {
+                Some((inbox, message)) => inbox.send(message).await.map_err(|_| Gone),
+                None => Ok(()),
+            }
+        })
     }
 
     /// Cancels a call; there are no more of these than calls.

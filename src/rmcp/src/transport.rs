@@ -116,8 +116,13 @@ impl Transport<RoleServer> for SessionTransport {
             };
             match inbound? {
                 // Cancelled while it waited: the service never hears of it.
-                Inbound::Call(call, _) if !self.link.holds(call) => {}
-                Inbound::Call(_, message) | Inbound::Other(message) => return Some(message),
+                Inbound::Call(call, ..) if !self.link.holds(call) => {}
+                Inbound::Call(_, message, taken) | Inbound::Said(message, taken) => {
+                    // The service has it: there is room for another.
+                    drop(taken);
+                    return Some(message);
+                }
+                Inbound::Answer(message) => return Some(message),
             }
         }
     }
@@ -208,7 +213,7 @@ fn ask(
         shared.asked(&name);
         if let Some(inbox) = answers.upgrade() {
             // A service that has ended does not wait for it.
-            let _ = inbox.send(Inbound::Other(answer(&name, outcome))).await;
+            let _ = inbox.send(Inbound::Answer(answer(&name, outcome))).await;
         }
     };
     link.ask(id, || tokio::spawn(work).abort_handle());

@@ -1,6 +1,8 @@
 //! An rmcp server of twenty tools, moved by one line from rmcp's transport to ours.
 
 mod both;
+mod july;
+mod july_ours;
 mod ours;
 mod resume;
 mod sides;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rejoin_tests::check::{expired, outcome_unknown, soon};
-use rejoin_tests::session::{NOVEMBER, Session, call, initialize, notification, request, text_of};
-use rejoin_tests::wire::{Connection, Request, ask};
+use rejoin_tests::session::{NOVEMBER, Session, call, initialize, messages_of, notification, request, text_of};
+use rejoin_tests::wire::{Connection, Request, Stream, ask};
 use rmcp::model::{CustomNotification, CustomRequest};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::json;
@@ -199,31 +199,91 @@ impl ServerHandler for Blocking {
     }
 }
 
-#[test]
-fn a_service_that_does_not_keep_up_costs_bounded_memory_and_no_call() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-    let entered = runtime.enter();
-    let service = Blocking::default();
-    let factory = {
-        let service = service.clone();
-        move || Ok(service.clone())
-    };
-    let handle = rejoin_rmcp::serve(rejoin::Server::builder().shards(1), factory).expect("a server");
-    drop(entered);
-    let session = Session::begin(handle.local_addr(), NOVEMBER);
-    let mut blocking = session.call(&request(1, "acme/block", json!({})));
-    soon("it blocks", || service.blocked.load(Ordering::SeqCst));
-    let mut connection = Connection::open(session.address);
-    for _ in 0..300 {
-        assert_eq!(connection.ask(&session.post(&notification("notifications/acme", json!({})))).status(), 202);
+/// A service that is busy, on the only thread of its runtime, from its first call on.
+struct Busy {
+    service: Blocking,
+    handle: rejoin::ServerHandle,
+    session: Session,
+    blocking: Stream,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Busy {
+    fn start() -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+        let entered = runtime.enter();
+        let service = Blocking::default();
+        let factory = {
+            let service = service.clone();
+            move || Ok(service.clone())
+        };
+        let handle = rejoin_rmcp::serve(rejoin::Server::builder().shards(1), factory).expect("a server");
+        drop(entered);
+        let session = Session::begin(handle.local_addr(), NOVEMBER);
+        let blocking = session.call(&request(1, "acme/block", json!({})));
+        soon("it blocks", || service.blocked.load(Ordering::SeqCst));
+        Self { service, handle, session, blocking, _runtime: runtime }
     }
-    let mut waiting = session.call(&request(2, "tools/list", json!({})));
-    service.free.store(true, Ordering::SeqCst);
+
+    fn release(&self) {
+        self.service.free.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.release();
+        self.handle.shutdown(Duration::ZERO);
+        self.handle.wait();
+    }
+}
+
+/// A message of about a megabyte.
+fn large() -> serde_json::Value {
+    json!({ "text": "x".repeat(1 << 20) })
+}
+
+#[test]
+fn more_messages_than_an_inbox_has_places_for_wait_and_none_is_lost() {
+    let mut busy = Busy::start();
+    let mut connection = Connection::open(busy.session.address);
+    for _ in 0..300 {
+        assert_eq!(connection.ask(&busy.session.post(&notification("notifications/acme", json!({})))).status(), 202);
+    }
+    let mut waiting = busy.session.call(&request(2, "tools/list", json!({})));
+    busy.release();
     assert_eq!(waiting.rest().pop().expect("an answer").json()["id"], 2);
-    assert_eq!(blocking.rest().pop().expect("an answer").json()["id"], 1);
-    soon("what fits is told", || service.notified.load(Ordering::SeqCst) == 256);
-    assert_eq!(session.result(&request(3, "ping", json!({}))), json!({}));
-    assert_eq!(service.notified.load(Ordering::SeqCst), 256, "the rest was dropped");
-    handle.shutdown(Duration::ZERO);
-    handle.wait();
+    assert_eq!(busy.blocking.rest().pop().expect("an answer").json()["id"], 1);
+    soon("all are told", || busy.service.notified.load(Ordering::SeqCst) == 300);
+}
+
+#[test]
+fn a_call_past_the_bytes_that_may_wait_is_refused_and_those_before_it_are_answered() {
+    let mut busy = Busy::start();
+    // 16 MiB hold fifteen of these with their envelopes, and not the sixteenth.
+    let mut waiting: Vec<_> = (0..15).map(|id| busy.session.call(&request(100 + id, "acme/large", large()))).collect();
+    let refused = messages_of(&busy.session.tell(&request(2, "acme/large", large()))).pop().expect("an answer");
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(2), &json!(-32000)), "{refused}");
+    assert!(refused["error"]["message"].as_str().expect("words").contains("too much unread"), "{refused}");
+    // What is small still has room, and what was refused has left none behind.
+    let mut small = busy.session.call(&request(3, "acme/small", json!({})));
+    busy.release();
+    for (id, stream) in waiting.iter_mut().enumerate() {
+        let last = stream.rest().pop().expect("an answer").json();
+        assert_eq!((&last["id"], &last["result"]), (&json!(100 + id), &json!({})), "{last}");
+    }
+    assert!(small.rest().pop().expect("an answer").json()["result"].is_object());
+    assert!(busy.blocking.rest().pop().expect("an answer").json()["result"].is_object());
+    assert_eq!(busy.session.result(&request(4, "acme/large", large())), json!({}), "there is room again");
+}
+
+#[test]
+fn a_notification_past_the_bytes_that_may_wait_ends_its_session_so_that_the_client_knows() {
+    let busy = Busy::start();
+    let mut connection = Connection::open(busy.session.address);
+    for _ in 0..16 {
+        assert_eq!(connection.ask(&busy.session.post(&notification("notifications/acme", large()))).status(), 202);
+    }
+    soon("its session ends", || busy.session.tell(&request(2, "ping", json!({}))).status() == 404);
+    expired(&busy.session.tell(&request(2, "ping", json!({}))), "closed");
 }

@@ -14,8 +14,10 @@ use crate::tools::{Counted, Everyone};
 pub(crate) enum Side {
     /// rmcp's `StreamableHttpService` on axum.
     Rmcp,
-    /// Ours.
+    /// Ours, on two shards.
     Rejoin,
+    /// Ours, on one.
+    OneShard,
 }
 
 /// A running server; it ends with the value.
@@ -41,8 +43,9 @@ impl Server {
         let entered = runtime.enter();
         let (address, handle) = match side {
             Side::Rmcp => (on_rmcp(&runtime, factory), None),
-            Side::Rejoin => {
-                let handle = rejoin_rmcp::serve(rejoin::Server::builder().shards(2), factory).expect("a server");
+            Side::Rejoin | Side::OneShard => {
+                let shards = if side == Side::Rejoin { 2 } else { 1 };
+                let handle = rejoin_rmcp::serve(rejoin::Server::builder().shards(shards), factory).expect("a server");
                 (handle.local_addr(), Some(handle))
             }
         };
@@ -74,7 +77,7 @@ fn on_rmcp(runtime: &Runtime, factory: impl Fn() -> std::io::Result<Counted> + S
     address
 }
 
-/// Makes each named function, which takes a [`Side`], two tests.
+/// Makes each named function, which takes a [`Side`], a test on each.
 macro_rules! on_both_sides {
     ($($test:ident),+ $(,)?) => { $(
         mod $test {
@@ -86,6 +89,11 @@ macro_rules! on_both_sides {
             #[test]
             fn on_rejoin() {
                 super::$test(crate::sides::Side::Rejoin);
+            }
+
+            #[test]
+            fn on_rejoin_with_one_shard() {
+                super::$test(crate::sides::Side::OneShard);
             }
         }
     )+ };

@@ -8,10 +8,11 @@ use std::time::Duration;
 use rmcp::handler::server::wrapper::{Json, Parameters};
 use rmcp::model::{
     CallToolResult, ContentBlock, CreateMessageRequestParams, ErrorCode, LoggingLevel, LoggingMessageNotificationParam,
-    ProgressNotificationParam, SamplingMessage, ServerCapabilities, ServerConfig,
+    ProgressNotificationParam, SamplingMessage, ServerCapabilities, ServerConfig, SubscriptionFilter,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler, schemars, tool, tool_handler, tool_router};
+use tokio::sync::watch;
 
 /// A session's server; what `Everyone` holds is all sessions'.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +30,16 @@ struct Shared {
     executions: HashMap<String, u32>,
     cancelled: u32,
     services: u32,
+    changes: watch::Sender<Change>,
+}
+
+/// What those are told who listen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Change {
+    #[default]
+    None,
+    Tools,
+    NoMore,
 }
 
 impl Everyone {
@@ -45,6 +56,21 @@ impl Everyone {
     /// How many servers are left.
     pub(crate) fn services(&self) -> u32 {
         self.with(|shared| shared.services)
+    }
+
+    /// How many listen to changes.
+    pub(crate) fn listeners(&self) -> usize {
+        self.with(|shared| shared.changes.receiver_count())
+    }
+
+    /// Tells those who listen that there are other tools.
+    pub(crate) fn tools_changed(&self) {
+        self.with(|shared| shared.changes.send_replace(Change::Tools));
+    }
+
+    /// Tells those who listen that nothing more will come.
+    pub(crate) fn no_more_changes(&self) {
+        self.with(|shared| shared.changes.send_replace(Change::NoMore));
     }
 
     /// How many calls were cancelled.
@@ -238,6 +264,9 @@ impl Counted {
 
     #[tool(description = "Waits until it is cancelled.")]
     async fn hold(&self, context: RequestContext<RoleServer>) -> String {
+        if let Some(token) = context.meta.get_progress_token() {
+            let _ = context.peer.notify_progress(ProgressNotificationParam::new(token, 0.0)).await;
+        }
         context.ct.cancelled().await;
         self.0.everyone.with(|shared| shared.cancelled += 1);
         "cancelled".to_owned()
@@ -252,6 +281,28 @@ impl Counted {
 #[tool_handler]
 impl ServerHandler for Counted {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_logging().build())
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_tool_list_changed().enable_logging().build())
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let mut changes = self.0.everyone.with(|shared| shared.changes.subscribe());
+        loop {
+            tokio::select! {
+                () = context.cancelled() => {
+                    self.0.everyone.with(|shared| shared.cancelled += 1);
+                    return Ok(());
+                }
+                changed = changes.changed() => changed.map_err(internal)?,
+            }
+            match *changes.borrow_and_update() {
+                Change::Tools => {}
+                Change::None | Change::NoMore => return Ok(()),
+            }
+            context.sink().notify_tool_list_changed().await.map_err(internal)?;
+        }
     }
 }

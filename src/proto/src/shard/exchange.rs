@@ -8,7 +8,7 @@ use crate::connection::{Form, Request};
 use crate::http::Head;
 use crate::ids::{CallId, ConnId, Position, Principal, SessionId, SlotIndex};
 use crate::lists;
-use crate::mcp::{self, Body, CallIds, Message, Revision};
+use crate::mcp::{self, Body, CallIds, Id, Message, Revision};
 use crate::refusal::{
     Ended, RPC_HEADER_MISMATCH, RPC_METHOD_NOT_FOUND, RPC_MISSING_CAPABILITY, RPC_UNSUPPORTED_VERSION, Refusal,
 };
@@ -35,6 +35,11 @@ fn status_of(error: &[u8]) -> u16 {
         Some(RPC_HEADER_MISMATCH | RPC_MISSING_CAPABILITY | RPC_UNSUPPORTED_VERSION) => 400,
         _ => 200,
     }
+}
+
+/// A listen's result with its subscription's id.
+fn named(result: &[u8], id: &Id) -> Result<Vec<u8>, NotTaken> {
+    mcp::put_subscription(Some(result), id).ok_or(NotTaken::Malformed)
 }
 
 fn has_no_sessions(name: &[u8]) -> bool {
@@ -188,7 +193,9 @@ impl Shard {
         let mut message = Vec::new();
         let status = match answer {
             Ok(result) => {
-                mcp::write_result(&mut message, &found.id, &mcp::with_result_type(result));
+                // The schema has a listen's result name its subscription too (`SubscriptionsListenResult`).
+                let named = if found.effect == Effect::Listen { Some(named(result, &found.id)?) } else { None };
+                mcp::write_result(&mut message, &found.id, &mcp::with_result_type(named.as_deref().unwrap_or(result)));
                 200
             }
             Err(error) => {

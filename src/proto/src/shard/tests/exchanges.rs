@@ -358,6 +358,21 @@ fn a_stream_of_changes_names_its_subscription_and_ends_with_the_drain() {
 }
 
 #[test]
+fn a_stream_of_changes_that_its_handler_ends_has_a_result_that_names_its_subscription() {
+    let mut bench = Bench::new(|_| {});
+    let (conn, session, call) = bench.modern(&Modern { params: r#""notifications":{},"#, ..Modern::new("subscriptions/listen") });
+    bench.notify(session, Target::Call(call), "ack").expect("taken");
+    let answer = |result: &'static str| Emission::Result { call, result: result.into() };
+    let named = r#"{"_meta":{"io.modelcontextprotocol/subscriptionId":7}}"#;
+    assert_eq!(bench.emit(session, answer(named)), Err(NotTaken::Malformed), "it is the kernel's to name");
+    bench.emit(session, answer(r#"{"_meta":{"a":1}}"#)).expect("taken");
+    let result = r#"{"_meta":{"a":1,"io.modelcontextprotocol/subscriptionId":"c1"},"resultType":"complete"}"#;
+    assert!(bench.got(conn).contains(result), "{}", bench.got(conn));
+    assert!(bench.got(conn).ends_with("0\r\n\r\n"), "{}", bench.got(conn));
+    bench.nothing_is_left();
+}
+
+#[test]
 fn a_stream_of_changes_that_is_too_old_ends_cleanly_and_any_other_call_is_lost() {
     let mut bench = Bench::new(|config| config.limits.call_max_age = std::time::Duration::from_secs(5));
     let (listening, session, call) = bench.modern(&Modern::new("subscriptions/listen"));
