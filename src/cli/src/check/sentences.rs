@@ -39,12 +39,6 @@ pub(crate) const NO_RESPONSE: Sentence = Sentence {
     section: LISTENING,
     text: "The server MUST NOT send a JSON-RPC response on the stream unless resuming a stream associated with a previous client request.",
 };
-/// What a GET may be answered.
-pub(crate) const STREAM_OR_405: Sentence = Sentence {
-    section: LISTENING,
-    text: "The server MUST either return Content-Type: text/event-stream in response to this HTTP GET, or else return HTTP 405 Method Not \
-           Allowed",
-};
 /// What an ended session is answered.
 pub(crate) const ENDED_IS_404: Sentence = Sentence {
     section: SESSIONS,

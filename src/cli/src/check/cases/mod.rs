@@ -3,7 +3,12 @@
 //! Never runs one.
 
 mod cursor;
+mod http;
+mod post;
 mod replay;
+mod restart;
+mod session;
+mod stream;
 
 use super::bench::Bench;
 use super::wire::Trouble;
@@ -88,7 +93,7 @@ pub(crate) struct Case {
 
 /// All cases, in order.
 pub(crate) fn all() -> Vec<&'static Case> {
-    [cursor::CASES, replay::CASES].into_iter().flatten().collect()
+    [cursor::CASES, session::CASES, replay::CASES, post::CASES, stream::CASES, http::CASES, restart::CASES].into_iter().flatten().collect()
 }
 
 #[cfg(test)]
