@@ -74,7 +74,13 @@ impl Bench {
 
     /// A row of the boundary page is not kept.
     pub(crate) fn breaks(&self, cost: Cost, boundary: &'static str, text: impl Into<String>) {
-        self.found(Finding { kind: Kind::BreaksContinuity, text: text.into(), cost: Some(cost), boundary: Some(boundary), mcp: None });
+        self.found(Finding {
+            kind: Kind::BreaksContinuity,
+            text: text.into(),
+            cost: Some(cost),
+            boundary: Some(boundary),
+            mcp: None,
+        });
     }
 
     /// A sentence of the specification is not kept.
@@ -114,7 +120,10 @@ impl Bench {
 
     /// A POST without a session.
     pub(crate) fn post_bare(&self, body: &str) -> Request {
-        self.bare("POST").with("Accept", "application/json, text/event-stream").with("Content-Type", "application/json").body(body)
+        self.bare("POST")
+            .with("Accept", "application/json, text/event-stream")
+            .with("Content-Type", "application/json")
+            .body(body)
     }
 
     /// A POST of a message.
@@ -165,7 +174,8 @@ impl Bench {
         let answer = self.answer(reply, &json!("init"))?;
         let revision = answer["result"]["protocolVersion"].as_str().ok_or_else(|| cannot(words))?.to_owned();
         let session = Session { id, revision, server: answer["result"].clone() };
-        let confirmed = self.ask(&change(self.post(&session, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))))?;
+        let confirmed =
+            self.ask(&change(self.post(&session, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))))?;
         if !(200..300).contains(&confirmed.status()) {
             return Err(Trouble::Cannot(format!("`notifications/initialized` was answered {}", confirmed.words())));
         }

@@ -5,14 +5,16 @@
 use std::time::{Duration, Instant};
 
 use super::bench::Bench;
+use super::sentences;
 use super::session::{Call, ERROR, Got, Mark, RESULT};
 use super::stream::{Event, Step, Stream};
 use super::verdict::Cost;
 use super::wire::{Reply, Trouble};
-use super::sentences;
 
 /// Where the boundary page speaks of replay.
 pub(crate) const REPLAY: &str = "GET row 13, Replay";
+/// Messages of a call that any server can hold.
+const FEW: usize = 20;
 /// How long a stream that should not be there is listened to.
 const LISTEN: Duration = Duration::from_millis(700);
 /// Events of such a stream that are read.
@@ -43,7 +45,12 @@ pub(crate) fn difference(expected: &[String], had: &[String], got: &[String]) ->
         }
     }
     difference.missing = want.iter().filter(|mark| !got.contains(mark)).cloned().collect();
-    let first_times: Vec<_> = got.iter().enumerate().filter(|(at, mark)| want.contains(mark) && !got[..*at].contains(mark)).map(|(_, mark)| mark).collect();
+    let first_times: Vec<_> = got
+        .iter()
+        .enumerate()
+        .filter(|(at, mark)| want.contains(mark) && !got[..*at].contains(mark))
+        .map(|(_, mark)| mark)
+        .collect();
     difference.disordered = first_times != want.iter().filter(|mark| got.contains(mark)).collect::<Vec<_>>();
     difference
 }
@@ -72,7 +79,17 @@ impl Bench {
         let (answer, progress): (Vec<_>, Vec<_>) = difference.missing.iter().cloned().partition(|mark| mark == RESULT);
         if !progress.is_empty() && !told {
             good = false;
-            self.breaks(Cost::Gap, REPLAY, format!("{what}: never came: {}, and nothing said so; the stream {}", list(&progress), got.ending.words()));
+            self.breaks(
+                Cost::Gap,
+                REPLAY,
+                format!("{what}: never came: {}, and nothing said so; the stream {}", list(&progress), got.ending.words()),
+            );
+        }
+        if !progress.is_empty() && told && call.expected.len() < FEW {
+            self.unclear(
+                REPLAY,
+                format!("{what}: {} was lost and `resync` said so; of so few events none need have been", list(&progress)),
+            );
         }
         if !answer.is_empty() {
             good = false;
@@ -93,7 +110,11 @@ impl Bench {
             Mark::Own(_) | Mark::Other => None,
         });
         let Some(words) = foreign else { return true };
-        self.breaks(Cost::Leak, "Replay: that stream's events only; POST: answers are routed by call", format!("{what}: brought {words}"));
+        self.breaks(
+            Cost::Leak,
+            "Replay: that stream's events only; POST: answers are routed by call",
+            format!("{what}: brought {words}"),
+        );
         self.violates(&sentences::OTHER_STREAM, format!("{what}: brought {words}"));
         false
     }

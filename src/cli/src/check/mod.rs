@@ -10,7 +10,6 @@ mod judge;
 mod options;
 mod report;
 mod request;
-mod restart;
 mod run;
 mod sentences;
 mod server;

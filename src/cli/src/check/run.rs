@@ -54,10 +54,13 @@ pub(crate) fn all(bench: &Bench, cases: &[&'static Case], limit: Duration) -> Ra
             None => lacking(bench, case).or_else(|| rests_on_broken(case, &ran.outcomes)),
         };
         let outcome = match untested {
-            Some(why) => Outcome { case, findings: Vec::new(), untested: Some(why), took: Duration::ZERO, transcript: String::new() },
+            Some(why) => {
+                Outcome { case, findings: Vec::new(), untested: Some(why), took: Duration::ZERO, transcript: String::new() }
+            }
             None => one(bench, case, limit),
         };
-        if ran.died.is_none() && outcome.untested.is_some() && outcome.took > Duration::ZERO && is_gone(bench, limit) {
+        let had_trouble = outcome.verdict() != Verdict::Pass && outcome.took > Duration::ZERO;
+        if ran.died.is_none() && had_trouble && is_gone(bench, limit) {
             ran.died = Some(format!("the server was gone after the case {}", case.name));
         }
         ran.outcomes.push(outcome);

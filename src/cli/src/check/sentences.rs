@@ -19,10 +19,8 @@ const RESUMING: &str = "MCP 2025-11-25, Transports, Resumability and Redelivery"
 const SESSIONS: &str = "MCP 2025-11-25, Transports, Session Management";
 
 /// Ids of events.
-pub(crate) const UNIQUE_IDS: Sentence = Sentence {
-    section: RESUMING,
-    text: "If present, the ID MUST be globally unique across all streams within that session",
-};
+pub(crate) const UNIQUE_IDS: Sentence =
+    Sentence { section: RESUMING, text: "If present, the ID MUST be globally unique across all streams within that session" };
 /// What a replay may have.
 pub(crate) const OTHER_STREAM: Sentence = Sentence {
     section: RESUMING,

@@ -121,7 +121,12 @@ pub(crate) fn learn(bench: &mut Bench, tools: &Tools) -> Result<(), String> {
     bench.known.name = format!("{} {}", text(&info["name"]), text(&info["version"]));
     bench.known.revision.clone_from(&session.revision);
     bench.known.sessions = session.id.is_some();
-    let listed = list(bench).map_err(|trouble| format!("its tools cannot be listed: {trouble}"))?;
+    let listed = match list(bench) {
+        Ok(listed) => listed,
+        // Its user knows which to call.
+        Err(_) if tools.tool.is_some() => Vec::new(),
+        Err(trouble) => return Err(format!("its tools cannot be listed: {trouble}")),
+    };
     bench.known.tools = listed.iter().filter_map(|tool| tool["name"].as_str().map(str::to_owned)).collect();
     match bench.ask(&bench.get(&session)) {
         Ok(reply) => bench.known.listens = matches!(reply, Reply::Stream(_)),
@@ -137,7 +142,9 @@ pub(crate) fn learn(bench: &mut Bench, tools: &Tools) -> Result<(), String> {
 fn no_session(bench: &Bench, trouble: &Trouble) -> String {
     let url = &bench.io.target.url;
     match trouble {
-        Trouble::Cannot(why) if why.starts_with("`initialize` was answered 401") || why.starts_with("`initialize` was answered 403") => {
+        Trouble::Cannot(why)
+            if why.starts_with("`initialize` was answered 401") || why.starts_with("`initialize` was answered 403") =>
+        {
             format!("{url} wants to know who calls: give --token or --header ({why})")
         }
         Trouble::Cannot(why) => format!("{url} does not speak MCP's Streamable HTTP: {why}"),
@@ -167,7 +174,7 @@ fn list(bench: &Bench) -> Result<Vec<Value>, Trouble> {
 /// The tool to call: the given one, or the first that fits. The inner error is why there is none.
 fn choose(bench: &mut Bench, tools: &Tools, listed: &[Value]) -> Result<Result<Fit, String>, String> {
     if let Some(name) = &tools.tool {
-        if !bench.known.tools.contains(name) {
+        if !listed.is_empty() && !bench.known.tools.contains(name) {
             return Err(format!("it has no tool {name:?}; it has {}", bench.known.tools.join(", ")));
         }
         let known = candidates(listed).into_iter().find(|candidate| candidate.name == *name).map(|candidate| candidate.template);
@@ -179,7 +186,12 @@ fn choose(bench: &mut Bench, tools: &Tools, listed: &[Value]) -> Result<Result<F
     for candidate in candidates(listed) {
         match try_tool(bench, &candidate) {
             Ok(fit) => return Ok(Ok(fit)),
-            Err(reason) => why = format!("no tool was found that emits several events (the last tried, {}: {reason}); say which with --tool and --args", candidate.name),
+            Err(reason) => {
+                why = format!(
+                    "no tool was found that emits several events (the last tried, {}: {reason}); say which with --tool and --args",
+                    candidate.name
+                )
+            }
         }
     }
     if !listed.is_empty() && why == "it has no tools" {
@@ -263,7 +275,8 @@ fn run(bench: &mut Bench, fit: &Fit) -> Result<Ran, String> {
 const COUNTERS: [&str; 3] = ["effects", "executions", "side_effects"];
 
 fn effects(bench: &Bench, tools: &Tools) -> Effects {
-    let counter = tools.effects.as_deref().or_else(|| COUNTERS.into_iter().find(|name| bench.known.tools.iter().any(|tool| tool == name)));
+    let counter =
+        tools.effects.as_deref().or_else(|| COUNTERS.into_iter().find(|name| bench.known.tools.iter().any(|tool| tool == name)));
     if let Some(name) = counter {
         return Effects::Counter(name.to_owned());
     }

@@ -225,6 +225,9 @@ mod tests {
     #[test]
     fn a_renamed_call_has_another_body() {
         let other = call().renamed(json!("x"), "u");
-        assert_eq!((other.message["id"].as_str(), other.message["params"]["_meta"]["progressToken"].as_str()), (Some("x"), Some("u")));
+        assert_eq!(
+            (other.message["id"].as_str(), other.message["params"]["_meta"]["progressToken"].as_str()),
+            (Some("x"), Some("u"))
+        );
     }
 }

@@ -95,6 +95,11 @@ impl Io {
         self.deadline.set(Instant::now() + limit);
     }
 
+    /// When the case's time is over.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline.get()
+    }
+
     /// When something that must come is too late.
     pub(crate) fn due(&self) -> Instant {
         Instant::now() + self.patience
@@ -303,7 +308,9 @@ impl Line {
                 Fill::Bytes => {}
                 Fill::Ended(End::Fin) if body.ends_with_connection() => break,
                 Fill::Ended(_) => return Err(Trouble::Unreadable("the connection ended within a body".to_owned())),
-                Fill::Nothing => return Err(Trouble::NoAnswer("a request whose answer's head came (its body did not)".to_owned())),
+                Fill::Nothing => {
+                    return Err(Trouble::NoAnswer("a request whose answer's head came (its body did not)".to_owned()));
+                }
             }
         }
         if !bytes.is_empty() {
@@ -333,7 +340,9 @@ impl Line {
             }
             match self.fill(due)? {
                 Fill::Bytes => {}
-                Fill::Ended(how) => return Err(Trouble::NoAnswer(format!("a request: the connection ended ({how:?}) before a head"))),
+                Fill::Ended(how) => {
+                    return Err(Trouble::NoAnswer(format!("a request: the connection ended ({how:?}) before a head")));
+                }
                 Fill::Nothing => return Err(Trouble::NoAnswer(format!("a request within {:?}", self.io.patience))),
             }
         }
@@ -357,7 +366,10 @@ impl Line {
                 return if deadline <= Instant::now() { Err(Trouble::TimeUp) } else { Ok(Fill::Nothing) };
             }
             // A time-out of zero would be none.
-            let read = self.socket.set_read_timeout(Some(left.max(Duration::from_millis(1)))).and_then(|()| self.socket.read(&mut buffer));
+            let read = self
+                .socket
+                .set_read_timeout(Some(left.max(Duration::from_millis(1))))
+                .and_then(|()| self.socket.read(&mut buffer));
             let end = match read {
                 Ok(0) if self.wire.fin() == Ended::Fin => End::Fin,
                 Ok(0) => End::Reset,
@@ -369,7 +381,9 @@ impl Line {
                     }
                     Err(error) => return Err(Trouble::Unreachable(error.to_string())),
                 },
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => continue,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
+                    continue;
+                }
                 Err(_) => End::Reset,
             };
             self.ended = Some(end);

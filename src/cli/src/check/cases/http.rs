@@ -151,11 +151,15 @@ fn preflight(bench: &Bench) -> Result<(), Trouble> {
     let (allowed, methods, origin) =
         (field("access-control-allow-headers"), field("access-control-allow-methods"), field("access-control-allow-origin"));
     let lacks = FIELDS.into_iter().filter(|name| allowed != "*" && !allowed.contains(name));
-    let lacks: Vec<_> = lacks.chain(["get", "delete"].into_iter().filter(|name| methods != "*" && !methods.contains(name))).collect();
+    let lacks: Vec<_> =
+        lacks.chain(["get", "delete"].into_iter().filter(|name| methods != "*" && !methods.contains(name))).collect();
     if origin.is_empty() {
         bench.unclear(ROW, "a preflight from a page on this machine is not allowed its origin");
     } else if !lacks.is_empty() {
-        bench.unclear(ROW, format!("a preflight does not allow {}: a page cannot resume, or cannot end its session", lacks.join(", ")));
+        bench.unclear(
+            ROW,
+            format!("a preflight does not allow {}: a page cannot resume, or cannot end its session", lacks.join(", ")),
+        );
     }
     let session = bench.session()?;
     let answer = bench.ask(&ping(bench, &session).with("Origin", "http://localhost:3000"))?;
@@ -197,7 +201,8 @@ fn revision(bench: &Bench) -> Result<(), Trouble> {
         }
         let reply = bench.ask(&request.without("MCP-Protocol-Version"))?;
         if reply.status() != 200 && !(what == "a GET" && reply.status() == 405) {
-            bench.unclear("GET row 4", format!("{what} of a session without MCP-Protocol-Version was answered {}", reply.words()));
+            bench
+                .unclear("GET row 4", format!("{what} of a session without MCP-Protocol-Version was answered {}", reply.words()));
         }
     }
     Ok(())
@@ -249,7 +254,11 @@ fn adopted(bench: &Bench) -> Result<(), Trouble> {
     ] {
         let reply = bench.ask(&request)?;
         if let Some(given) = reply.head().text("mcp-session-id").filter(|given| session.id.as_deref() != Some(given)) {
-            bench.breaks(Cost::LostSession, ROW, format!("the answer to {what} carries the session id {given:?}, which is another's"));
+            bench.breaks(
+                Cost::LostSession,
+                ROW,
+                format!("the answer to {what} carries the session id {given:?}, which is another's"),
+            );
         }
     }
     Ok(())

@@ -55,7 +55,9 @@ impl Need {
             Self::Tool => known.fit.as_ref().err().cloned(),
             Self::Ids => unless(known.ids, "the server's events have no ids"),
             Self::Adjustable => match &known.fit {
-                Ok(fit) => unless(fit.is_adjustable(), "the number of the tool's events cannot be asked for (\"$events\" in --args)"),
+                Ok(fit) => {
+                    unless(fit.is_adjustable(), "the number of the tool's events cannot be asked for (\"$events\" in --args)")
+                }
                 Err(why) => Some(why.clone()),
             },
             Self::Effects => match &known.effects {
@@ -63,10 +65,14 @@ impl Need {
                 _ => None,
             },
             Self::Restart => unless(settings.restart.is_some(), "needs --restart-command"),
-            Self::Expiry => unless(settings.expire_after.is_some(), "needs --expire-after, the time after which an idle session has expired"),
+            Self::Expiry => {
+                unless(settings.expire_after.is_some(), "needs --expire-after, the time after which an idle session has expired")
+            }
             Self::Token => unless(settings.token, "needs --token"),
             Self::OtherToken => unless(settings.other_token.is_some(), "needs --other-token, another principal's"),
-            Self::ToolNamed(name) => unless(known.tools.iter().any(|tool| tool == name), &format!("needs a tool as rejoin's `{name}`")),
+            Self::ToolNamed(name) => {
+                unless(known.tools.iter().any(|tool| tool == name), &format!("needs a tool as rejoin's `{name}`"))
+            }
             Self::Loopback => unless(bench.io.target.address.ip().to_canonical().is_loopback(), "needs a target on this machine"),
             Self::Newest => unless(known.revision == super::bench::NEWEST, "the server does not speak 2025-11-25"),
         }
@@ -93,7 +99,10 @@ pub(crate) struct Case {
 
 /// All cases, in order.
 pub(crate) fn all() -> Vec<&'static Case> {
-    [cursor::CASES, session::CASES, replay::CASES, post::CASES, stream::CASES, http::CASES, restart::CASES].into_iter().flatten().collect()
+    [cursor::CASES, session::CASES, replay::CASES, post::CASES, stream::CASES, http::CASES, restart::CASES]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 #[cfg(test)]
@@ -106,7 +115,11 @@ mod tests {
         for (at, case) in all.iter().enumerate() {
             let before: Vec<_> = all[..at].iter().map(|case| case.name).collect();
             assert!(!before.contains(&case.name), "{} is there twice", case.name);
-            assert!(case.rests_on.iter().all(|name| before.contains(name)), "{} rests on what does not come before it", case.name);
+            assert!(
+                case.rests_on.iter().all(|name| before.contains(name)),
+                "{} rests on what does not come before it",
+                case.name
+            );
             assert!(case.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{}", case.name);
         }
     }

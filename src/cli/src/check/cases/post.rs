@@ -137,7 +137,9 @@ fn judge_repost(bench: &Bench, what: &str, call: &Call, before: u64, first: &[Ev
     match bench.executions(call, before)? {
         Some(0) => return Err(Trouble::Cannot("the server counted no execution of a call that it answered".to_owned())),
         Some(1) => {}
-        Some(count) => bench.breaks(Cost::DoubleExecution, REPOST, format!("{what} was executed: {count} executions of one call")),
+        Some(count) => {
+            bench.breaks(Cost::DoubleExecution, REPOST, format!("{what} was executed: {count} executions of one call"))
+        }
         None => match second {
             Reposted::Events(got) => {
                 let known = ids(first);
@@ -177,7 +179,10 @@ fn repost(bench: &Bench, what: &str, session: &Session, call: &Call) -> Result<R
         Ok(got) => Ok(Reposted::Events(got)),
         Err(Reply::Whole(answer)) if answer.status() == 200 => Ok(Reposted::Answer(answer.json())),
         Err(reply) => {
-            bench.unclear(REPOST, format!("{what} was answered {}: its client does not learn what became of the call", reply.words()));
+            bench.unclear(
+                REPOST,
+                format!("{what} was answered {}: its client does not learn what became of the call", reply.words()),
+            );
             Ok(Reposted::Refused)
         }
     }
@@ -224,8 +229,12 @@ fn both(bench: &Bench, session: &Session, calls: [Call; 2], what: &str) -> Resul
     let [first, second] = calls;
     let mut running = vec![bench.start(session, first)?];
     match bench.ask(&bench.post(session, &second.message))? {
-        Reply::Stream(stream) => running.push(crate::check::session::Running { call: second, stream: *stream, events: Vec::new() }),
-        whole @ Reply::Whole(_) => bench.breaks(Cost::Hang, ROUTED, format!("the second of {what} was answered {}", whole.words())),
+        Reply::Stream(stream) => {
+            running.push(crate::check::session::Running { call: second, stream: *stream, events: Vec::new() })
+        }
+        whole @ Reply::Whole(_) => {
+            bench.breaks(Cost::Hang, ROUTED, format!("the second of {what} was answered {}", whole.words()))
+        }
     }
     for (place, running) in ["first", "second"].into_iter().zip(&mut running) {
         let got = read_out(&mut running.stream, &running.call, bench.io.patience)?;
@@ -288,7 +297,11 @@ fn cancelled(bench: &Bench) -> Result<(), Trouble> {
     if !matches!(bench.known.effects, Effects::Unseen(_)) {
         repost(bench, "a cancelled call POSTed again", &session, &running.call)?;
         if let Some(count @ 2..) = bench.executions(&running.call, before)? {
-            bench.breaks(Cost::DoubleExecution, REPOST, format!("a cancelled call POSTed again was executed: {count} executions of one call"));
+            bench.breaks(
+                Cost::DoubleExecution,
+                REPOST,
+                format!("a cancelled call POSTed again was executed: {count} executions of one call"),
+            );
         }
     }
     Ok(())
@@ -310,7 +323,8 @@ fn refused_not_executed(bench: &Bench) -> Result<(), Trouble> {
                 bench.breaks(Cost::DoubleExecution, REFUSED, format!("a call of {what} was executed, and answered {words}"));
             }
             Some(_) => {
-                let text = format!("a call of {what} was answered {words}, and executed: a client that calls again runs it twice");
+                let text =
+                    format!("a call of {what} was answered {words}, and executed: a client that calls again runs it twice");
                 bench.breaks(Cost::DoubleExecution, REFUSED, text);
             }
         }

@@ -98,7 +98,10 @@ fn event_ids(bench: &Bench) -> Result<(), Trouble> {
     let messages: Vec<_> = got.events.iter().filter(|event| event.message().is_some()).collect();
     let without = messages.iter().filter(|event| event.id.as_deref().is_none_or(str::is_empty)).count();
     if without == messages.len() {
-        bench.unclear("The event id", "no event has an id: a client that is cut off loses the answer to its call, and MCP allows that");
+        bench.unclear(
+            "The event id",
+            "no event has an id: a client that is cut off loses the answer to its call, and MCP allows that",
+        );
     } else if without > 0 {
         let text = format!("{without} of {} messages have no id: after a cut behind one of them it comes again", messages.len());
         bench.breaks(Cost::Duplicate, "The event id", text);
@@ -111,6 +114,13 @@ fn uncut(bench: &Bench) -> Result<(), Trouble> {
     let session = bench.session()?;
     let (call, got) = bench.finish(&session, bench.call(5, 10)?)?;
     bench.judge("a call that was not cut", &call, &[], &got);
+    let odd = got.events.iter().filter(|event| event.name == "message").filter_map(|event| event.data.as_deref());
+    if let Some(data) = odd.filter(|data| !data.is_empty()).find(|data| serde_json::from_str::<serde_json::Value>(data).is_err())
+    {
+        let text =
+            format!("a `message` event has the data {data:?}, which is no JSON-RPC: a stock client fails the pending call on it");
+        bench.unclear("resync: never data that is not JSON-RPC in a `message` event", text);
+    }
     Ok(())
 }
 
@@ -213,12 +223,13 @@ fn replay_to_live(bench: &Bench) -> Result<(), Trouble> {
         let mut running = bench.start(&session, bench.call(BURST.1, 4)?)?;
         let (call, mut events) = (running.call.clone(), Vec::new());
         for reconnect in 0..BURST.2 {
-            running.until(1 + reconnect % 3)?;
-            let cursor = running.cursor()?;
+            let over = matches!(running.until(1 + reconnect % 3), Err(Trouble::Cannot(_)));
+            let cursor = running.cursor();
             events.append(&mut running.events);
-            if call.answer(&events).is_some() {
+            if over || call.answer(&events).is_some() {
                 break;
             }
+            let cursor = cursor?;
             let (call, _) = running.cut();
             let reply = bench.resume(&session, &cursor)?;
             let crate::check::wire::Reply::Stream(stream) = reply else {
@@ -274,7 +285,10 @@ fn evicted(bench: &Bench) -> Result<(), Trouble> {
     let got = match bench.read(bench.resume(&session, &cursor)?, &call)? {
         Ok(got) => got,
         Err(reply) if (400..500).contains(&reply.status()) => {
-            let text = format!("an evicted cursor was answered {}: honest, and the call's answer is lost with the events", reply.words());
+            let text = format!(
+                "an evicted cursor was answered {}: honest, and the call's answer is lost with the events",
+                reply.words()
+            );
             bench.unclear("GET row 11, resync", text);
             return Ok(());
         }
@@ -285,7 +299,9 @@ fn evicted(bench: &Bench) -> Result<(), Trouble> {
     };
     let marks = call.marks(&got.events);
     if marks == call.expected[had.len()..] {
-        return Err(Trouble::Cannot(format!("the server held all of {count} events: say with --overflow how many are more than it holds")));
+        return Err(Trouble::Cannot(format!(
+            "the server held all of {count} events: say with --overflow how many are more than it holds"
+        )));
     }
     judge_gap(bench, &call, &had, &got);
     let Some(told) = got.events.iter().find(|event| event.is_resync()) else { return Ok(()) };
@@ -298,7 +314,11 @@ fn evicted(bench: &Bench) -> Result<(), Trouble> {
         return Ok(());
     };
     if again.events.iter().any(Event::is_resync) {
-        bench.breaks(Cost::Hang, "resync", "the id of `resync` leads to another `resync`: a client that stores ids does not get on");
+        bench.breaks(
+            Cost::Hang,
+            "resync",
+            "the id of `resync` leads to another `resync`: a client that stores ids does not get on",
+        );
     } else if call.marks(&again.events) != marks {
         bench.breaks(Cost::Gap, "resync", "what follows the id of `resync` is not what followed `resync`");
     }
@@ -312,17 +332,26 @@ fn judge_gap(bench: &Bench, call: &crate::check::session::Call, had: &[String], 
     let first = got.events.iter().find(|event| event.is_resync() || event.message().is_some());
     match first {
         None => {
-            bench.breaks(Cost::Hang, ROW, format!("an evicted cursor was answered 200 and a stream with nothing on it, which {}", got.ending.words()));
+            bench.breaks(
+                Cost::Hang,
+                ROW,
+                format!("an evicted cursor was answered 200 and a stream with nothing on it, which {}", got.ending.words()),
+            );
             return;
         }
         Some(event) if !event.is_resync() => {
-            let text = format!("an evicted cursor was answered with {} first, as if it followed", marks.first().map_or("something", String::as_str));
+            let text = format!(
+                "an evicted cursor was answered with {} first, as if it followed",
+                marks.first().map_or("something", String::as_str)
+            );
             bench.breaks(Cost::Gap, ROW, text);
             return;
         }
         Some(event) => {
-            let data: serde_json::Value = event.data.as_deref().and_then(|data| serde_json::from_str(data).ok()).unwrap_or_default();
-            let lacks: Vec<_> = ["requested", "earliest", "lost", "reason"].into_iter().filter(|key| data.get(key).is_none()).collect();
+            let data: serde_json::Value =
+                event.data.as_deref().and_then(|data| serde_json::from_str(data).ok()).unwrap_or_default();
+            let lacks: Vec<_> =
+                ["requested", "earliest", "lost", "reason"].into_iter().filter(|key| data.get(key).is_none()).collect();
             if !lacks.is_empty() {
                 bench.unclear(ROW, format!("the data of `resync` has no {}", lacks.join(", ")));
             }
@@ -330,7 +359,11 @@ fn judge_gap(bench: &Bench, call: &crate::check::session::Call, had: &[String], 
     }
     let answered = marks.last().is_some_and(|mark| mark == crate::check::session::RESULT || mark == crate::check::session::ERROR);
     if !answered {
-        bench.breaks(Cost::Hang, "Results outlive progress", format!("behind the gap the call's answer never came; the stream {}", got.ending.words()));
+        bench.breaks(
+            Cost::Hang,
+            "Results outlive progress",
+            format!("behind the gap the call's answer never came; the stream {}", got.ending.words()),
+        );
     }
     let progress: Vec<_> = marks.iter().filter(|mark| call.expected.contains(mark)).collect();
     let place = |mark: &String| call.expected.iter().position(|expected| expected == mark).unwrap_or_default();

@@ -4,10 +4,10 @@
 
 use super::{Case, Need};
 use crate::check::bench::Bench;
-use crate::check::restart;
 use crate::check::session::{Call, Session};
 use crate::check::verdict::Cost;
 use crate::check::wire::{Reply, Trouble};
+use crate::restart;
 
 const ROW: &str = "GET rows 6 to 9: a session of another life is refused with 404";
 
@@ -44,7 +44,8 @@ fn before(bench: &Bench) -> Result<(Session, Call, Vec<String>, String), Trouble
 }
 
 fn restarted(bench: &Bench) -> Result<(), Trouble> {
-    restart::with(bench.settings.restart.as_deref().unwrap_or_default()).map_err(Trouble::Cannot)
+    let until = bench.io.deadline();
+    restart::with(bench.settings.restart.as_deref().unwrap_or_default(), until).map_err(Trouble::Cannot)
 }
 
 fn old_session(bench: &Bench) -> Result<(), Trouble> {

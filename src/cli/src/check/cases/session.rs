@@ -168,7 +168,13 @@ fn unknown(bench: &Bench) -> Result<(), Trouble> {
 }
 
 /// Asserts that GET, with a cursor and without, and POST refuse a session.
-fn refused_everywhere(bench: &Bench, what: &str, session: &Session, cursor: Option<&str>, row: &'static str) -> Result<(), Trouble> {
+fn refused_everywhere(
+    bench: &Bench,
+    what: &str,
+    session: &Session,
+    cursor: Option<&str>,
+    row: &'static str,
+) -> Result<(), Trouble> {
     if bench.known.listens {
         bench.must_refuse(&format!("{what} on a GET"), bench.ask(&bench.get(session))?, &[404], row)?;
         if let Some(cursor) = cursor {
@@ -208,7 +214,11 @@ fn deleted(bench: &Bench) -> Result<(), Trouble> {
     delete(bench, &session)?;
     let (_, ending) = running.stream.rest(bench.io.patience)?;
     if ending == Ending::Open {
-        bench.breaks(Cost::Hang, "DELETE: the session ends, streams end cleanly", "a stream of a deleted session stayed open, and silent");
+        bench.breaks(
+            Cost::Hang,
+            "DELETE: the session ends, streams end cleanly",
+            "a stream of a deleted session stayed open, and silent",
+        );
     }
     if let Reply::Whole(answer) = bench.ask(&ping(bench, &session))?
         && answer.status() != 404
@@ -259,7 +269,11 @@ fn begins_anew(bench: &Bench) -> Result<(), Trouble> {
             }
             Ok(_) => {}
             Err(Trouble::Cannot(why)) => {
-                bench.breaks(Cost::Hang, BEGINS, format!("with {what} in its header {why}: a client that does so never comes back"));
+                bench.breaks(
+                    Cost::Hang,
+                    BEGINS,
+                    format!("with {what} in its header {why}: a client that does so never comes back"),
+                );
             }
             Err(other) => return Err(other),
         }

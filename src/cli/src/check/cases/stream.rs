@@ -164,7 +164,8 @@ fn opening_event(bench: &Bench) -> Result<(), Trouble> {
         let first = first_of(&mut stream)?;
         judge_opening(bench, "a resumed stream", first.as_ref());
         if let Some(id) = first.filter(is_opening).and_then(|event| event.id).filter(|id| *id != cursor) {
-            let text = format!("a stream resumed after {cursor:?} opened with {id:?}: cut there, its client comes back elsewhere");
+            let text =
+                format!("a stream resumed after {cursor:?} opened with {id:?}: cut there, its client comes back elsewhere");
             bench.breaks(Cost::Gap, OPENING, text);
         }
     }
@@ -181,13 +182,19 @@ fn judge_opening(bench: &Bench, what: &str, first: Option<&Event>) {
     match first {
         Some(event) if is_opening(event) => {
             if event.retry.is_none() {
-                bench.unclear(OPENING, format!("{what} says no `retry`: its client comes back when it likes, and some give up after two tries"));
+                bench.unclear(
+                    OPENING,
+                    format!("{what} says no `retry`: its client comes back when it likes, and some give up after two tries"),
+                );
             }
         }
         Some(event) if event.data.is_none() && event.id.is_some() => {
             bench.unclear(OPENING, format!("{what} opens with an id without a `data` line, which some clients do not keep"));
         }
-        _ => bench.unclear(OPENING, format!("{what} does not open with an id and empty data: cut off at once, its client has no cursor")),
+        _ => bench.unclear(
+            OPENING,
+            format!("{what} does not open with an id and empty data: cut off at once, its client has no cursor"),
+        ),
     }
 }
 
@@ -199,7 +206,10 @@ fn opening_of_old(bench: &Bench) -> Result<(), Trouble> {
     }
     let (_, got) = bench.finish(&session, bench.call(3, 10)?)?;
     if got.events.iter().any(|event| event.data.as_deref() == Some("")) {
-        bench.unclear(OPENING, format!("a call's stream of {OLD} has an event with empty data, which clients of that revision fail to parse"));
+        bench.unclear(
+            OPENING,
+            format!("a call's stream of {OLD} has an event with empty data, which clients of that revision fail to parse"),
+        );
     }
     Ok(())
 }
@@ -251,8 +261,12 @@ fn clean_end(bench: &Bench) -> Result<(), Trouble> {
 fn judge_end(bench: &Bench, what: &str, ending: Ending) {
     match ending {
         Ending::Clean => {}
-        Ending::Open => bench.unclear("End", format!("{what} stayed open behind its answer: \"the server SHOULD terminate the SSE stream\"")),
-        Ending::Cut(_) => bench.unclear("End", format!("{what} {} behind its answer: a client takes that for a cut", ending.words())),
+        Ending::Open => {
+            bench.unclear("End", format!("{what} stayed open behind its answer: \"the server SHOULD terminate the SSE stream\""))
+        }
+        Ending::Cut(_) => {
+            bench.unclear("End", format!("{what} {} behind its answer: a client takes that for a cut", ending.words()))
+        }
     }
 }
 
@@ -263,11 +277,16 @@ fn takeover(bench: &Bench) -> Result<(), Trouble> {
     let (cursor, had) = (old.cursor()?, old.had());
     let reply = bench.resume(&session, &cursor)?;
     if reply.status() == 409 {
-        let text = format!("a GET while the first connection was half open was answered {}: its client is locked out by its own ghost", reply.words());
+        let text = format!(
+            "a GET while the first connection was half open was answered {}: its client is locked out by its own ghost",
+            reply.words()
+        );
         bench.breaks(Cost::Hang, TAKEOVER, text);
         return Ok(());
     }
-    let Some(got) = bench.judge_reply("a GET while the first connection was half open", reply, &old.call, &had)? else { return Ok(()) };
+    let Some(got) = bench.judge_reply("a GET while the first connection was half open", reply, &old.call, &had)? else {
+        return Ok(());
+    };
     let rest = read_out(&mut old.stream, &old.call, Duration::from_secs(2))?;
     if old.call.answer(&got.events).is_some() && old.call.answer(&rest.events).is_some() {
         bench.breaks(Cost::Duplicate, TAKEOVER, "the older connection was served on beside the newer one: both have the answer");
@@ -284,12 +303,21 @@ fn takeover_standalone(bench: &Bench) -> Result<(), Trouble> {
     };
     match bench.ask(&bench.get(&session))? {
         Reply::Stream(mut second) => {
-            if let Step::Over(ending @ (Ending::Clean | Ending::Cut(_))) = second.next(Instant::now() + Duration::from_millis(500))? {
-                bench.breaks(Cost::Hang, TAKEOVER, format!("the second of two GETs got a stream that {} with nothing on it", ending.words()));
+            if let Step::Over(ending @ (Ending::Clean | Ending::Cut(_))) =
+                second.next(Instant::now() + Duration::from_millis(500))?
+            {
+                bench.breaks(
+                    Cost::Hang,
+                    TAKEOVER,
+                    format!("the second of two GETs got a stream that {} with nothing on it", ending.words()),
+                );
             }
         }
         reply => {
-            let text = format!("a GET while an older one was half open was answered {}: its client is locked out by its own ghost", reply.words());
+            let text = format!(
+                "a GET while an older one was half open was answered {}: its client is locked out by its own ghost",
+                reply.words()
+            );
             bench.breaks(Cost::Hang, TAKEOVER, text);
         }
     }
@@ -325,7 +353,8 @@ fn standalone_kept(bench: &Bench) -> Result<(), Trouble> {
         bench.breaks(Cost::Gap, ROW_14, format!("of what was said before anybody listened came {:?}, of 1 to 4", said(&events)));
         return Ok(());
     }
-    let cursor = last_id(&events).map(str::to_owned).ok_or_else(|| Trouble::Cannot("standalone events have no ids".to_owned()))?;
+    let cursor =
+        last_id(&events).map(str::to_owned).ok_or_else(|| Trouble::Cannot("standalone events have no ids".to_owned()))?;
     stream.cut();
     broadcast(3)?;
     match bench.resume(&session, &cursor)? {
@@ -333,7 +362,11 @@ fn standalone_kept(bench: &Bench) -> Result<(), Trouble> {
             let rest = said(&listen(&mut stream, 5)?);
             if rest != [3, 4, 1, 2, 3] {
                 let cost = if rest.len() < 5 { Cost::Gap } else { Cost::Duplicate };
-                bench.breaks(cost, "GET row 13", format!("a standalone stream resumed brought {rest:?}, of 3, 4 and then 1, 2, 3"));
+                bench.breaks(
+                    cost,
+                    "GET row 13",
+                    format!("a standalone stream resumed brought {rest:?}, of 3, 4 and then 1, 2, 3"),
+                );
             }
         }
         reply => bench.breaks(Cost::Gap, "GET row 13", format!("a standalone stream's cursor was answered {}", reply.words())),
@@ -356,9 +389,17 @@ fn standalone_apart(bench: &Bench) -> Result<(), Trouble> {
     }
     if !both.is_empty() {
         bench.violates(&sentences::ONE_STREAM, "a call's messages came on its stream and on the standalone one");
-        bench.breaks(Cost::Duplicate, ROW, format!("{} messages of a call came on its stream and on the standalone one", both.len()));
+        bench.breaks(
+            Cost::Duplicate,
+            ROW,
+            format!("{} messages of a call came on its stream and on the standalone one", both.len()),
+        );
     } else if !marks.is_empty() {
-        bench.breaks(Cost::Gap, ROW, format!("{} messages of a call came on the standalone stream and not on its own", marks.len()));
+        bench.breaks(
+            Cost::Gap,
+            ROW,
+            format!("{} messages of a call came on the standalone stream and not on its own", marks.len()),
+        );
     }
     Ok(())
 }

@@ -2,6 +2,8 @@
 //!
 //! Never judges: all of them say what the results say.
 
+mod html;
+mod junit;
 pub(super) mod results;
 mod text;
 
@@ -21,6 +23,10 @@ pub(crate) enum Format {
     Text,
     /// One JSON value.
     Json,
+    /// XML as CI systems read test results.
+    Junit,
+    /// One page, which needs nothing else.
+    Html,
 }
 
 /// Writes the report to stdout.
@@ -31,12 +37,16 @@ pub(super) fn write(format: Format, results: &Results) -> Result<(), String> {
             let text = serde_json::to_string_pretty(results).map_err(|error| error.to_string())?;
             to_stdout(|out| writeln!(out, "{text}"))
         }
+        Format::Junit => to_stdout(|out| writeln!(out, "{}", junit::render(results))),
+        Format::Html => to_stdout(|out| writeln!(out, "{}", html::render(results))),
     }
 }
 
 /// Writes what was said on the wire in a case, and what became of it.
 pub(super) fn explain(ran: &mut Ran, name: &str) -> Result<(), String> {
-    let Some(outcome) = ran.outcomes.iter().find(|outcome| outcome.case.name == name) else { return Err(format!("no case {name:?}")) };
+    let Some(outcome) = ran.outcomes.iter().find(|outcome| outcome.case.name == name) else {
+        return Err(format!("no case {name:?}"));
+    };
     to_stdout(|out| text::explain(out, outcome))
 }
 
@@ -53,3 +63,15 @@ fn to_stdout(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(),
         _ => Ok(()),
     }
 }
+
+/// What a case found, on a line.
+fn words(row: &results::Row) -> String {
+    let said = row.findings.iter().map(|finding| match finding.cost {
+        Some(cost) => format!("{} [{}]", finding.text, cost.words()),
+        None => finding.text.clone(),
+    });
+    said.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests;

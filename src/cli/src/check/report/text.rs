@@ -47,13 +47,20 @@ pub(super) fn write(out: &mut dyn Write, results: &Results) -> io::Result<()> {
     }
     writeln!(out)?;
     let counts = Verdict::ALL.into_iter().filter(|verdict| results.count(*verdict) > 0);
-    let counts: Vec<_> = counts.map(|verdict| format!("{}{} {verdict}{:#}", style(verdict), results.count(verdict), style(verdict))).collect();
+    let counts: Vec<_> =
+        counts.map(|verdict| format!("{}{} {verdict}{:#}", style(verdict), results.count(verdict), style(verdict))).collect();
     writeln!(out, "{}", counts.join(", "))
 }
 
 fn line(out: &mut dyn Write, row: &Row, width: usize) -> io::Result<()> {
     let style = style(row.verdict);
-    writeln!(out, "  {style}{:<18}{style:#} {:<width$}  {DIM}{:>6.1} s{DIM:#}", row.verdict, row.name, row.took_ms as f64 / 1000.0)?;
+    writeln!(
+        out,
+        "  {style}{:<18}{style:#} {:<width$}  {DIM}{:>6.1} s{DIM:#}",
+        row.verdict,
+        row.name,
+        row.took_ms as f64 / 1000.0
+    )?;
     if let Some(why) = &row.untested {
         writeln!(out, "      {DIM}untested: {}{DIM:#}", on_a_line(why))?;
     }
