@@ -8,6 +8,7 @@ mod post;
 mod replay;
 mod restart;
 mod session;
+mod standalone;
 mod stream;
 
 use super::bench::Bench;
@@ -99,7 +100,7 @@ pub(crate) struct Case {
 
 /// All cases, in order.
 pub(crate) fn all() -> Vec<&'static Case> {
-    [cursor::CASES, session::CASES, replay::CASES, post::CASES, stream::CASES, http::CASES, restart::CASES]
+    [cursor::CASES, session::CASES, replay::CASES, post::CASES, stream::CASES, standalone::CASES, http::CASES, restart::CASES]
         .into_iter()
         .flatten()
         .collect()
