@@ -5,14 +5,18 @@
 mod about;
 mod admin;
 mod bounds;
+mod check;
 mod config;
 mod gateway;
 mod key;
 mod logging;
 mod notify;
 mod options;
+mod restart;
 mod serve;
+mod shown;
 mod storm;
+mod target;
 mod tokens;
 
 use std::process::ExitCode;
@@ -40,6 +44,8 @@ enum Command {
     Serve(Given),
     /// Put a server under a scripted reconnect storm, and hold every stream to what must come back.
     Storm(Box<storm::Options>),
+    /// Audit how a server answers clients that come back: any server, case by case.
+    Check(Box<check::Options>),
     /// Print the completions of a shell, for it to load.
     Completions {
         /// The shell.
@@ -75,6 +81,7 @@ pub fn main() -> ExitCode {
             serve(&given, line)
         }
         Ok((Command::Storm(options), _)) => storm::run(&options),
+        Ok((Command::Check(options), _)) => check::run(&options),
         Ok((Command::Completions { shell }, _)) => printed(&about::completions(shell)),
         Ok((Command::Man { command }, _)) => man(command.as_deref()),
         Err(error) => explain(&error),

@@ -3,7 +3,6 @@
 //! Never decides what a session does.
 
 use std::io;
-use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -18,10 +17,12 @@ use super::measure::{Live, Measured, Recorder, thread_cpu_time};
 use super::script::Kind;
 use super::thread::{Storm, Thread};
 use super::timeline;
+use crate::restart;
 
 /// How often a thread looks at its own processor time.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often the restart command is looked at.
+
+/// How often a thread looks whether its sessions are through.
 const POLL: Duration = Duration::from_millis(20);
 
 /// What a run came to.
@@ -135,7 +136,7 @@ fn conduct(
         phase(&placed.phase.name);
         if placed.phase.kind == Kind::Restart
             && let Some(command) = restart
-            && let Err(why) = restart_with(command, storm.at(placed.to))
+            && let Err(why) = restart::with(command, storm.at(placed.to))
         {
             failed.get_or_insert(why);
         }
@@ -149,50 +150,5 @@ fn conduct(
 fn wait_until(at: Instant, running: &[JoinHandle<(Measured, Tally)>]) {
     while Instant::now() < at && !running.iter().all(JoinHandle::is_finished) {
         thread::sleep(at.saturating_duration_since(Instant::now()).min(LOOK));
-    }
-}
-
-/// Runs the restart command to its end, which must come in its phase.
-fn restart_with(command: &str, until: Instant) -> Result<(), String> {
-    let say = |why: String| format!("the restart command {command:?} {why}");
-    let spawned = Command::new("sh").args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-    let mut child = spawned.map_err(|error| say(format!("did not start: {error}")))?;
-    let ended = wait_for(&mut child, until).map_err(|error| say(format!("cannot be waited for: {error}")))?;
-    match ended {
-        Some(status) if status.success() => Ok(()),
-        Some(status) => Err(say(format!("failed: {status}"))),
-        None => {
-            // It is our child, and was not waited for: the number is its own.
-            let _ = child.kill();
-            let _ = child.wait();
-            Err(say("did not end within its phase: it must return once the server is up again".to_owned()))
-        }
-    }
-}
-
-fn wait_for(child: &mut Child, until: Instant) -> io::Result<Option<std::process::ExitStatus>> {
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if Instant::now() >= until {
-            return Ok(None);
-        }
-        thread::sleep(POLL);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_restart_command_must_succeed_and_return_in_time() {
-        let soon = || Instant::now() + Duration::from_millis(500);
-        assert_eq!(restart_with("exit 0", soon()), Ok(()));
-        assert!(restart_with("exit 3", soon()).is_err_and(|why| why.contains("failed") && why.contains('3')));
-        let began = Instant::now();
-        assert!(restart_with("exec sleep 60", soon()).is_err_and(|why| why.contains("did not end")));
-        assert!(began.elapsed() < Duration::from_secs(20));
     }
 }

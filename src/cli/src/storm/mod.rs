@@ -13,7 +13,6 @@ mod options;
 mod report;
 mod results;
 mod script;
-mod target;
 mod thread;
 mod timeline;
 mod truth;

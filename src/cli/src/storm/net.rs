@@ -17,8 +17,8 @@ use rejoin_proto::client::{ConnId, Ended};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::target::Target;
 use super::timeline::Breaks;
+use crate::target::Target;
 
 /// Source addresses that loopback connections come from, beginning with 127.0.0.2. Reason: one address has 28,000 ports by default,
 /// of which those in TIME_WAIT are taken as well.

@@ -2,9 +2,8 @@
 //!
 //! Never starts anything.
 
-use std::fs;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +13,7 @@ use serde_json::{Map, Value};
 use super::library;
 use super::report::{Outputs, Reading};
 use super::script::Script;
-use super::target::{self, Target, Terms};
+use crate::target::{self, Target, Terms};
 
 /// `rejoin storm`.
 #[derive(Debug, Args)]
@@ -44,7 +43,7 @@ pub(crate) struct Storm {
     #[arg(long)]
     tool: Option<String>,
     /// The tool's arguments, a JSON object.
-    #[arg(long, value_name = "JSON", requires = "tool", value_parser = object)]
+    #[arg(long, value_name = "JSON", requires = "tool", value_parser = target::object)]
     args: Option<Map<String, Value>>,
     /// A shell command that restarts the server, and returns once it listens again; for scripts that restart.
     #[arg(long, value_name = "COMMAND")]
@@ -76,10 +75,6 @@ fn factor(text: &str) -> Result<f64, String> {
     if (0.001..=1_000.0).contains(&factor) { Ok(factor) } else { Err("is from 0.001 to 1000".into()) }
 }
 
-fn object(text: &str) -> Result<Map<String, Value>, String> {
-    serde_json::from_str(text).map_err(|error| format!("a JSON object: {error}"))
-}
-
 impl Storm {
     /// The script, as these options change it.
     pub(super) fn script(&self) -> Result<Script, String> {
@@ -102,13 +97,12 @@ impl Storm {
 
     /// The target.
     pub(super) fn target(&self) -> Result<Target, String> {
-        let mut fields = self.header.clone();
-        if let Some(token) = &self.token {
-            fields.push(target::field(&format!("Authorization: Bearer {token}"))?);
-        }
-        let read = |file: &Path| fs::read(file).map_err(|error| format!("{}: {error}", file.display()));
-        let authorities = self.ca.as_deref().map(read).transpose()?;
-        let terms = Terms { fields, authorities, owned: self.i_own_this_target };
+        let terms = Terms {
+            command: "storm",
+            fields: target::given_fields(&self.header, self.token.as_deref())?,
+            authorities: target::authorities(self.ca.as_deref())?,
+            owned: self.i_own_this_target,
+        };
         Target::new(self.url.as_deref().unwrap_or_default(), &terms)
     }
 

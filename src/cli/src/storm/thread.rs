@@ -14,8 +14,8 @@ use rejoin_proto::time::Instant as Moment;
 use super::counts::Tally;
 use super::measure::{Recorder, Violation as Recorded};
 use super::script::Script;
-use super::target::Target;
 use super::truth::Violation;
+use crate::target::Target;
 
 /// Bytes read at once, by all sessions of a thread in turn.
 pub(crate) const READ_BUFFER: usize = 64 << 10;

@@ -1,8 +1,10 @@
-//! Numbers as people read them, and text as a terminal may show it.
+//! Numbers as people read them.
 //!
 //! Never used for what a program reads.
 
 use bytesize::ByteSize;
+
+pub(super) use crate::shown::{on_a_line, printable};
 
 /// Microseconds with three digits that matter: `87 µs`, `1.23 ms`, `45.6 s`.
 pub(super) fn latency(us: u64) -> String {
@@ -76,29 +78,6 @@ pub(super) fn moment(ms: u64) -> String {
     format!("{:.1} s", ms as f64 / 1000.0)
 }
 
-/// The text with every control character but line ends shown instead of sent: a server must not steer the terminal.
-pub(super) fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => shown.push(c),
-            c if c.is_control() || is_invisible(c) => shown.extend(c.escape_default()),
-            c => shown.push(c),
-        }
-    }
-    shown
-}
-
-/// Characters that change how others are shown: directions of writing, and a byte order mark.
-const fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
-}
-
-/// The same on one line.
-pub(super) fn on_a_line(text: &str) -> String {
-    printable(text).split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,11 +98,5 @@ mod tests {
         assert_eq!(written, ["0", "999", "1 000", "1 234 567"]);
         let written: Vec<_> = [0.5, 1000.0, 1234.5, -3.0, 99.96].into_iter().map(number).collect();
         assert_eq!(written, ["0.50", "1 000", "1 235", "-3", "100"]);
-    }
-
-    #[test]
-    fn control_characters_are_shown_instead_of_sent() {
-        assert_eq!(printable("a\x1b[2J\r\n\tb\u{202e}\u{9b}é"), "a\\u{1b}[2J\\r\n\tb\\u{202e}\\u{9b}é");
-        assert_eq!(on_a_line(" a\n\nb\t c "), "a b c");
     }
 }

@@ -1,13 +1,16 @@
 //! The server under test: its address, and what every request to it carries.
 //!
-//! Refuses a machine that is not this one, unless it is told that it is the user's own: a storm is an attack on anybody else.
+//! Refuses a machine that is not this one, unless it is told that it is the user's own: a storm or a check is an attack on anybody else.
 
+use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rejoin_client::{Endpoint, Options, endpoint};
 use rejoin_proto::client::{Config, Limits, Returns};
+use serde_json::{Map, Value};
 
 /// A target.
 #[derive(Clone, Debug)]
@@ -25,6 +28,8 @@ pub(crate) struct Target {
 /// What a target is, beside its URL.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Terms {
+    /// The command that is about to do something to it: `storm`, `check`.
+    pub(crate) command: &'static str,
     /// Fields of every request.
     pub(crate) fields: Vec<(String, String)>,
     /// The only authorities that are trusted, as PEM.
@@ -37,9 +42,10 @@ impl Target {
     /// Reads a URL, finds its address, and asks whether it may be stormed.
     pub(crate) fn new(url: &str, terms: &Terms) -> Result<Self, String> {
         let tls = terms.authorities.as_deref().map(rejoin_client::trusting).transpose().map_err(|bad| bad.to_string())?;
-        let mut fields = vec![("User-Agent".to_owned(), "rejoin-storm".to_owned())];
+        let name = format!("rejoin-{}", terms.command);
+        let info = format!(r#"{{"name":"{name}","version":"{}"}}"#, env!("CARGO_PKG_VERSION"));
+        let mut fields = vec![("User-Agent".to_owned(), name)];
         fields.extend(terms.fields.iter().cloned());
-        let info = concat!(r#"{"name":"rejoin-storm","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#).to_owned();
         let options =
             Options { fields, client_info: Some(info), listen: false, limits: without_clocks(), tls, ..Options::default() };
         let (endpoint, mut config) = endpoint(url, options).map_err(|bad| bad.to_string())?;
@@ -53,8 +59,9 @@ impl Target {
         let Some(&address) = here.or(found.first()) else { return Err(format!("{host} has no address")) };
         if !terms.owned && !address.ip().to_canonical().is_loopback() {
             return Err(format!(
-                "{host} ({}) is not this machine: a storm is an attack on anyone who did not ask for it. If the server is yours, say --i-own-this-target",
-                address.ip()
+                "{host} ({}) is not this machine: a {} is an attack on anyone who did not ask for it. If the server is yours, say --i-own-this-target",
+                address.ip(),
+                terms.command
             ));
         }
         Ok(Self { url: url.to_owned(), address, endpoint, config: Arc::new(config) })
@@ -76,6 +83,25 @@ fn without_clocks() -> Limits {
     }
 }
 
+/// The fields that `--header` and `--token` ask for.
+pub(crate) fn given_fields(headers: &[(String, String)], token: Option<&str>) -> Result<Vec<(String, String)>, String> {
+    let mut fields = headers.to_vec();
+    if let Some(token) = token {
+        fields.push(field(&format!("Authorization: Bearer {token}"))?);
+    }
+    Ok(fields)
+}
+
+/// Reads the file that `--ca` names.
+pub(crate) fn authorities(file: Option<&Path>) -> Result<Option<Vec<u8>>, String> {
+    file.map(|file| fs::read(file).map_err(|error| format!("{}: {error}", file.display()))).transpose()
+}
+
+/// Reads the object that `--args` is.
+pub(crate) fn object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("a JSON object: {error}"))
+}
+
 /// Reads a field that is to be sent: `Name: value`, and nothing that could end its line.
 pub(crate) fn field(text: &str) -> Result<(String, String), String> {
     let Some((name, value)) = text.split_once(':') else { return Err("a field is Name: value".into()) };
@@ -94,7 +120,7 @@ mod tests {
     use super::*;
 
     fn target(url: &str, owned: bool) -> Result<Target, String> {
-        Target::new(url, &Terms { owned, ..Terms::default() })
+        Target::new(url, &Terms { command: "storm", owned, ..Terms::default() })
     }
 
     #[test]
