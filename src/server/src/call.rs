@@ -136,8 +136,8 @@ impl Call {
 
     /// The revision that it speaks, where it has no session (2026-07-28): what its client can do stands in its params' `_meta`, its
     /// result may ask for input (`resultType`), nothing can be asked on the way, and closing its connection cancels it.
-    /// On a `subscriptions/listen`, notifications get the subscription's id by themselves, and there is no result: the call is kept until it
-    /// is cancelled.
+    /// On a `subscriptions/listen`, notifications get the subscription's id by themselves, and so does a result: the call is kept until it is
+    /// cancelled, or until an answer ends it.
     pub fn stateless(&self) -> Option<Revision> {
         self.0.stateless.as_ref().map(|stateless| stateless.revision)
     }
