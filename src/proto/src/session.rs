@@ -140,7 +140,7 @@ pub enum Effect {
     Subscribe(Box<str>),
     /// It ends a subscription.
     Unsubscribe(Box<str>),
-    /// It is a stream of changes (`subscriptions/listen`): what is said on it names it, and it ends without a result.
+    /// It is a stream of changes (`subscriptions/listen`): what is said on it names it, and it may end without a result.
     Listen,
 }
 

@@ -107,9 +107,9 @@ impl Transport<RoleServer> for ExchangeTransport {
         let (call, answered, logs) = (self.call.clone(), Arc::clone(&self.answered), self.logs);
         async move {
             match item {
-                ServerJsonRpcMessage::Request(_) => return Err(EmitError::NotTaken(NotTaken::NoSession).into()),
+                ServerJsonRpcMessage::Request(_) => Err(EmitError::NotTaken(NotTaken::NoSession).into()),
                 ServerJsonRpcMessage::Notification(JsonRpcNotification { notification, .. }) => {
-                    return notify(&call, notification, logs).await;
+                    notify(&call, notification, logs).await
                 }
                 ServerJsonRpcMessage::Response(JsonRpcResponse { result, .. }) => {
                     let taken = respond(&call, result).await;

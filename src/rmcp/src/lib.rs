@@ -35,19 +35,39 @@
 //! that asked; one from a task that was spawned, and every log message, names no call: it goes to the only call in flight, else to the
 //! session's standalone stream.
 //!
+//! Of a request without a session (2026-07-28) all this is its own: a service from the factory, which ends with the answer, and is cancelled
+//! when the client closes the stream.
+//!
+//! # Features
+//!
+//! - `service` (on): all of the above.
+//! - `model` (off): rmcp's typed messages for a [`rejoin::Handler`] of one's own, with neither services nor tokio (the module `model`).
+//!
 //! Never decides an answer of the boundary, and never parses what it only carries. rmcp's feature `local` is not for it: services are
 //! run on a multi-threaded runtime.
 
 #![deny(unsafe_code)]
 
+#[cfg(feature = "service")]
 mod adapter;
+#[cfg(feature = "service")]
 mod exchange;
+#[cfg(feature = "service")]
 mod guard;
+#[cfg(feature = "service")]
 mod link;
+#[cfg(any(feature = "service", feature = "model"))]
 mod message;
+#[cfg(feature = "model")]
+pub mod model;
+#[cfg(feature = "service")]
 mod parts;
+#[cfg(feature = "service")]
 mod room;
+#[cfg(feature = "service")]
 mod transport;
 
+#[cfg(feature = "service")]
 pub use adapter::{Adapter, Services, serve};
+#[cfg(feature = "service")]
 pub use transport::{SendError, SessionTransport};

@@ -4,8 +4,12 @@
 //! a request's id here is its call's number.
 
 use rejoin::{Json, RpcError};
-use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, RequestId};
-use serde::{Deserialize, Serialize};
+#[cfg(feature = "service")]
+use rmcp::model::ErrorCode;
+use rmcp::model::{ClientJsonRpcMessage, ErrorData, RequestId};
+#[cfg(feature = "service")]
+use serde::Deserialize;
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 /// A message to the service, on the wire that there is not.
@@ -37,6 +41,7 @@ pub(crate) fn id_of(call: u64) -> RequestId {
 }
 
 /// The call that an id names, where it is one of ours.
+#[cfg(feature = "service")]
 pub(crate) fn call_of(id: &RequestId) -> Option<u64> {
     match id {
         RequestId::Number(number) => u64::try_from(*number).ok(),
@@ -51,17 +56,20 @@ pub(crate) fn request(call: u64, method: &str, params: Option<&Json>) -> serde_j
 }
 
 /// A notification of the client.
+#[cfg(feature = "service")]
 pub(crate) fn notification(method: &str, params: Option<&Json>) -> serde_json::Result<ClientJsonRpcMessage> {
     let params = params.map(Json::parse).transpose()?;
     ToService { method: Some(method), params, ..EMPTY }.read()
 }
 
 /// The client's result of a request of the service.
+#[cfg(feature = "service")]
 pub(crate) fn result(id: &RequestId, result: &Json) -> serde_json::Result<ClientJsonRpcMessage> {
     ToService { id: Some(id), result: Some(result.parse()?), ..EMPTY }.read()
 }
 
 /// What a service says to its client, apart from its id.
+#[cfg(feature = "service")]
 #[derive(Deserialize)]
 pub(crate) struct Said {
     /// Its method.
@@ -70,6 +78,7 @@ pub(crate) struct Said {
     pub(crate) params: Option<Box<RawValue>>,
 }
 
+#[cfg(feature = "service")]
 impl Said {
     /// Takes a request or a notification of the service apart.
     pub(crate) fn of(message: &impl Serialize) -> serde_json::Result<Self> {
@@ -85,13 +94,14 @@ pub(crate) fn to_rpc(error: ErrorData) -> RpcError {
 }
 
 /// A client's error, as rmcp has it.
+#[cfg(feature = "service")]
 pub(crate) fn from_rpc(error: RpcError) -> ErrorData {
     let data = error.data.and_then(|data| serde_json::from_str(data.get()).ok());
     let code = i32::try_from(error.code).map_or(ErrorCode::INTERNAL_ERROR, ErrorCode);
     ErrorData::new(code, error.message, data)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "service"))]
 mod tests {
     use super::*;
 

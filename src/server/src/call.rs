@@ -45,9 +45,9 @@ struct Inner {
 }
 
 /// What is known of a call without a session.
-struct Stateless {
-    revision: Revision,
-    param_headers: ParamHeaders,
+pub(crate) struct Stateless {
+    pub(crate) revision: Revision,
+    pub(crate) param_headers: ParamHeaders,
 }
 
 #[derive(Default)]
@@ -91,26 +91,34 @@ impl fmt::Debug for Call {
 }
 
 impl Call {
-    pub(crate) fn new(session: Session, id: CallId, method: Box<str>, params: Option<Bytes>) -> Self {
-        Self::make(session, id, method, params, None)
+    /// `traceparent` is its request's field.
+    pub(crate) fn new(session: Session, id: CallId, method: Box<str>, params: Option<Bytes>, traceparent: Option<&str>) -> Self {
+        Self::make(session, id, method, params, traceparent, None)
     }
 
     pub(crate) fn without_session(
         session: Session,
         id: CallId,
-        revision: Revision,
+        stateless: Stateless,
         method: Box<str>,
         params: Bytes,
-        param_headers: ParamHeaders,
+        traceparent: Option<&str>,
     ) -> Self {
-        Self::make(session, id, method, Some(params), Some(Stateless { revision, param_headers }))
+        Self::make(session, id, method, Some(params), traceparent, Some(stateless))
     }
 
-    fn make(session: Session, id: CallId, method: Box<str>, params: Option<Bytes>, stateless: Option<Stateless>) -> Self {
+    fn make(
+        session: Session,
+        id: CallId,
+        method: Box<str>,
+        params: Option<Bytes>,
+        traceparent: Option<&str>,
+        stateless: Option<Stateless>,
+    ) -> Self {
         let params = params.map(Json::of);
         let meta = params.as_ref().and_then(|params| params.parse::<WithMeta>().ok()).and_then(|with| with.meta);
         let (progress_token, written) = meta.map_or((None, None), |meta| (meta.progress_token, meta.traceparent));
-        let traceparent = trace::parent(written.as_deref(), session.head());
+        let traceparent = trace::parent(written.as_deref(), traceparent);
         let span = trace::call(&session, id, &method, traceparent.as_deref());
         Self(Arc::new(Inner {
             session,
@@ -128,8 +136,8 @@ impl Call {
 
     /// The revision that it speaks, where it has no session (2026-07-28): what its client can do stands in its params' `_meta`, its
     /// result may ask for input (`resultType`), nothing can be asked on the way, and closing its connection cancels it.
-    /// On a `subscriptions/listen`, notifications get the subscription's id by themselves, and there is no result: the call is kept until it
-    /// is cancelled.
+    /// On a `subscriptions/listen`, notifications get the subscription's id by themselves, and so does a result: the call is kept until it is
+    /// cancelled, or until an answer ends it.
     pub fn stateless(&self) -> Option<Revision> {
         self.0.stateless.as_ref().map(|stateless| stateless.revision)
     }
@@ -171,8 +179,7 @@ impl Call {
         }
     }
 
-    /// The caller's place in its trace: `_meta.traceparent`, else the field `traceparent` of the HTTP request (which is there where
-    /// [`Builder::request_heads`](crate::Builder::request_heads) asks for heads). Only what W3C's Trace Context, section 3.2, calls valid.
+    /// The caller's place in its trace: `_meta.traceparent`, else the field `traceparent` of the HTTP request. Only what W3C's Trace Context, section 3.2, calls valid.
     pub fn traceparent(&self) -> Option<&str> {
         self.0.traceparent.as_deref()
     }

@@ -17,7 +17,7 @@ use rejoin_proto::ids::{CallId, Principal, SessionId};
 use rejoin_proto::shard::io::{Cancelled, Delivery, NotTaken};
 use tracing::Instrument;
 
-use crate::call::{Call, WeakCall};
+use crate::call::{Call, Stateless, WeakCall};
 use crate::error::{EmitError, RpcError, why_not};
 use crate::handler::{Handler, Reply};
 use crate::json::Json;
@@ -106,10 +106,10 @@ impl<H: Handler> Dispatch<H> {
         Some(Session::new(id, self.principals.get(id)?, Arc::clone(local.remote()), head))
     }
 
-    fn begin(&self, local: &Rc<Local>, session: Session, call: CallId, params: Bytes) {
+    fn begin(&self, local: &Rc<Local>, session: Session, call: CallId, params: Bytes, traceparent: Option<&str>) {
         self.principals.insert(session.id(), session.principal().clone());
         trace::session_begins(&session);
-        let call = Call::new(session, call, "initialize".into(), Some(params));
+        let call = Call::new(session, call, "initialize".into(), Some(params), traceparent);
         self.calls.insert(&call);
         let (handler, calls) = (Rc::clone(&self.handler), Rc::clone(&self.calls));
         local.spawn(async move {
@@ -118,10 +118,6 @@ impl<H: Handler> Dispatch<H> {
             answer(&call, work).await;
             calls.forget(&call);
         });
-    }
-
-    fn request(&self, local: &Rc<Local>, session: Session, call: CallId, method: Box<str>, params: Option<Bytes>) {
-        self.answer(local, Call::new(session, call, method, params));
     }
 
     fn answer(&self, local: &Rc<Local>, call: Call) {
@@ -158,17 +154,19 @@ impl<H: Handler> Dispatch<H> {
 impl<H: Handler> Deliver for Dispatch<H> {
     fn deliver(&self, local: &Rc<Local>, id: SessionId, delivery: Delivery) {
         match delivery {
-            Delivery::Initialize { principal, call, params, head } => {
-                self.begin(local, Session::new(id, principal, Arc::clone(local.remote()), head), call, params);
+            Delivery::Initialize { principal, call, params, head, traceparent } => {
+                let session = Session::new(id, principal, Arc::clone(local.remote()), head);
+                self.begin(local, session, call, params, traceparent.as_deref());
             }
-            Delivery::Request { call, method, params, head } => match self.session(local, id, head) {
-                Some(session) => self.request(local, session, call, method, params),
+            Delivery::Request { call, method, params, head, traceparent } => match self.session(local, id, head) {
+                Some(session) => self.answer(local, Call::new(session, call, method, params, traceparent.as_deref())),
                 // A session that the handler was never told of, which the kernel rules out: the call is not left hanging all the same.
                 None => local.remote().leave(Left::Call(id, call)),
             },
-            Delivery::Exchange { principal, call, revision, method, params, param_headers, head } => {
+            Delivery::Exchange { principal, call, revision, method, params, param_headers, head, traceparent } => {
                 let session = Session::new(id, principal, Arc::clone(local.remote()), head);
-                self.answer(local, Call::without_session(session, call, revision, method, params, param_headers));
+                let stateless = Stateless { revision, param_headers };
+                self.answer(local, Call::without_session(session, call, stateless, method, params, traceparent.as_deref()));
             }
             Delivery::Notification { method, params, head } => {
                 if let Some(session) = self.session(local, id, head) {

@@ -6,7 +6,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use rejoin_proto::http::Head;
 use rejoin_proto::ids::{CallId, SessionId};
 use serde_json::value::RawValue;
 use tracing::{Span, field};
@@ -61,10 +60,9 @@ pub(crate) fn call(of: &Session, call: CallId, method: &str, traceparent: Option
 }
 
 /// The caller's `traceparent`: the message's own, else its request's.
-pub(crate) fn parent(message: Option<&RawValue>, head: Option<&Head>) -> Option<Box<str>> {
+pub(crate) fn parent(message: Option<&RawValue>, field: Option<&str>) -> Option<Box<str>> {
     let written = message.and_then(|written| serde_json::from_str::<&str>(written.get()).ok());
-    let field = || std::str::from_utf8(head?.single("traceparent").ok()??).ok();
-    written.or_else(field).filter(|value| is_valid(value)).map(Into::into)
+    written.or(field).filter(|value| is_valid(value)).map(Into::into)
 }
 
 /// W3C Trace Context, section 3.2.2: version, trace-id, parent-id and flags as lower-case hex, none of the ids all zeros, version `ff`
@@ -125,5 +123,8 @@ mod tests {
         for other in ["7", "null", "\"\"", "{}"] {
             assert_eq!(parent(Some(&raw(other)), None), None);
         }
+        assert_eq!(parent(None, Some(VALID)).as_deref(), Some(VALID));
+        assert_eq!(parent(Some(&raw("7")), Some(VALID)).as_deref(), Some(VALID));
+        assert_eq!(parent(None, Some("00")), None);
     }
 }

@@ -82,21 +82,23 @@ fn heads_are_there_for_those_who_ask_for_them() {
 }
 
 #[test]
-fn a_traceparent_is_the_messages_own_else_its_requests_if_valid() {
-    let server = Running(builder(Driver::Epoll, 1).request_heads(true).serve(|| Curious).expect("a server"));
-    let session = begin(server.0.local_addr());
-    let mut wire = Wire::to(server.0.local_addr());
-    let other = PARENT.replace('4', "5");
-    let mut known = |field: &str, params: Value| {
-        let more = if field.is_empty() { String::new() } else { format!("Traceparent: {field}\r\n") };
-        wire.send(&flavoured(Some(&session), &request(1, "anything", params), &more));
-        wire.answer().json()["result"]["traceparent"].clone()
-    };
-    assert_eq!(known("", json!({})), Value::Null);
-    assert_eq!(known(PARENT, json!({})), PARENT);
-    assert_eq!(known("", json!({ "_meta": { "traceparent": PARENT } })), PARENT);
-    assert_eq!(known(&other, json!({ "_meta": { "traceparent": PARENT } })), PARENT);
-    assert_eq!(known("00-xyz", json!({ "_meta": { "traceparent": 7 } })), Value::Null);
+fn a_traceparent_is_the_messages_own_else_its_requests_if_valid_whether_or_not_heads_are_kept() {
+    for heads in [true, false] {
+        let server = Running(builder(Driver::Epoll, 1).request_heads(heads).serve(|| Curious).expect("a server"));
+        let session = begin(server.0.local_addr());
+        let mut wire = Wire::to(server.0.local_addr());
+        let other = PARENT.replace('4', "5");
+        let mut known = |field: &str, params: Value| {
+            let more = if field.is_empty() { String::new() } else { format!("Traceparent: {field}\r\n") };
+            wire.send(&flavoured(Some(&session), &request(1, "anything", params), &more));
+            wire.answer().json()["result"]["traceparent"].clone()
+        };
+        assert_eq!(known("", json!({})), Value::Null);
+        assert_eq!(known(PARENT, json!({})), PARENT);
+        assert_eq!(known("", json!({ "_meta": { "traceparent": PARENT } })), PARENT);
+        assert_eq!(known(&other, json!({ "_meta": { "traceparent": PARENT } })), PARENT);
+        assert_eq!(known("00-xyz", json!({ "_meta": { "traceparent": 7 } })), Value::Null);
+    }
 }
 
 /// A span that was opened: its name, its fields, its parent's name.

@@ -126,7 +126,9 @@ fn errors_come_whole_and_with_their_status(side: Side) {
 fn what_the_revision_has_no_more_is_not_found(side: Side) {
     let server = Server::start(side);
     for method in ["ping", "resources/subscribe", "resources/unsubscribe"] {
-        let answer = tell(server.address, &request(1, method, json!({ "uri": "a:b" })));
+        // A field that rmcp's transport asks for, of those that name something.
+        let asked = alone(server.address, &request(1, method, json!({ "uri": "a:b" })));
+        let answer = ask(server.address, &if method == "ping" { asked } else { asked.with("Mcp-Name", "a:b") });
         assert_eq!((answer.status(), &last(&answer)["error"]["code"]), (404, &json!(-32601)), "{method}");
     }
 }

@@ -1,5 +1,4 @@
 //! What our transport does for an rmcp server in 2026-07-28 that rmcp's does otherwise, or not at all.
-#![expect(deprecated, reason = "servers of today log, which rmcp marks as leaving the protocol")]
 
 use std::borrow::Cow;
 use std::net::SocketAddr;

@@ -3,6 +3,7 @@
 mod both;
 mod july;
 mod july_ours;
+mod model;
 mod ours;
 mod resume;
 mod sides;

@@ -164,6 +164,7 @@ impl Shard {
             params: params.unwrap_or_default(),
             param_headers: param_headers.collect(),
             head: turn.head.clone(),
+            traceparent: turn.traceparent.clone(),
         };
         match keyed {
             Some(key) => self.claim(slot, call, key, delivery, turn),

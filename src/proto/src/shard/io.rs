@@ -247,6 +247,8 @@ pub enum Delivery {
         params: Bytes,
         /// The head that it came with, where `Config::heads` asks for it.
         head: Option<Arc<Head>>,
+        /// The field `traceparent` of that head, as it was sent, whether or not heads are asked for.
+        traceparent: Option<Arc<str>>,
     },
     /// A request of the client: to be answered once.
     Request {
@@ -258,6 +260,8 @@ pub enum Delivery {
         params: Option<Bytes>,
         /// As `Initialize::head`.
         head: Option<Arc<Head>>,
+        /// As `Initialize::traceparent`.
+        traceparent: Option<Arc<str>>,
     },
     /// A request without a session: to be answered once, under this session's name, which no client knows and which ends with the answer.
     /// Nothing else is told of such a session but what becomes of the call.
@@ -276,6 +280,8 @@ pub enum Delivery {
         param_headers: Vec<(Box<str>, Box<[u8]>)>,
         /// As `Initialize::head`.
         head: Option<Arc<Head>>,
+        /// As `Initialize::traceparent`.
+        traceparent: Option<Arc<str>>,
     },
     /// A notification of the client (cancellations excepted).
     Notification {

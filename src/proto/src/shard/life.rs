@@ -111,7 +111,8 @@ impl Shard {
         self.attach(conn, attach, turn);
         let begun = Begun { call: name, id: call.id.clone(), token, effect: Effect::Initialize };
         self.begin(slot, number, begun, turn);
-        let delivery = Delivery::Initialize { principal, call: name, params, head: turn.head.clone() };
+        let (head, traceparent) = (turn.head.clone(), turn.traceparent.clone());
+        let delivery = Delivery::Initialize { principal, call: name, params, head, traceparent };
         turn.out.push(Output::Deliver { session: id, delivery });
     }
 

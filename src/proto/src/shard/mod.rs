@@ -170,6 +170,8 @@ struct Turn<'a> {
     out: &'a mut Vec<Output>,
     /// The head of the request that is served, where deliveries carry it.
     head: Option<Arc<Head>>,
+    /// The field `traceparent` of that request.
+    traceparent: Option<Arc<str>>,
 }
 
 impl Shard {
@@ -212,7 +214,7 @@ impl Shard {
         if answered {
             out.push(Output::Took(Ok(())));
         }
-        let mut turn = Turn { now, random, world, out, head: None };
+        let mut turn = Turn { now, random, world, out, head: None, traceparent: None };
         // What became of a connection is so before time passes: with a request in its hands it is not idle, with all written it is not
         // stuck, and once it is gone nothing is said of it. Whoever emits or commands comes after what was due.
         let of_connection = !answered && !matches!(input, Input::Command(_) | Input::Mail(_) | Input::TimePassed);

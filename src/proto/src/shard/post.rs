@@ -260,7 +260,9 @@ impl Shard {
             self.counters.executions_avoided[Avoided::OutcomeUnknown] += 1;
             return Some(call);
         }
-        let delivery = Delivery::Request { call, method: request.method.into_owned().into(), params, head: turn.head.clone() };
+        let method = request.method.into_owned().into();
+        let (head, traceparent) = (turn.head.clone(), turn.traceparent.clone());
+        let delivery = Delivery::Request { call, method, params, head, traceparent };
         match keyed {
             Some(key) => self.claim(slot, call, key, delivery, turn),
             None => turn.out.push(Output::Deliver { session, delivery }),

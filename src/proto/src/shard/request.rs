@@ -49,8 +49,9 @@ impl Shard {
             Method::Get => self.get(conn, &request, &principal, turn),
             Method::Post => {
                 turn.head = self.config.heads.then(|| Arc::new(request.head.clone()));
+                turn.traceparent = traceparent(&request.head);
                 self.post(conn, &request, principal, turn);
-                turn.head = None;
+                (turn.head, turn.traceparent) = (None, None);
             }
             _ => self.delete(conn, &request, &principal, turn),
         }
@@ -266,4 +267,10 @@ impl Shard {
         }
         self.answer_empty(conn, 204, None);
     }
+}
+
+/// The field by which a caller says where in its trace it is. What it says is for whoever reads it to check.
+fn traceparent(head: &Head) -> Option<Arc<str>> {
+    let value = head.single("traceparent").ok().flatten()?;
+    std::str::from_utf8(value).ok().map(Arc::from)
 }

@@ -1,4 +1,4 @@
-//! Heads of requests go to the handler where it asks for them, and nowhere else.
+//! Heads of requests go to the handler where it asks for them, and nowhere else; where its caller is in its trace it is told always.
 
 use super::*;
 
@@ -30,4 +30,32 @@ fn every_message_of_a_request_carries_its_head_where_the_handler_asks_for_heads(
         bench.ask(&post("Flavour: lime\r\n", r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{}}"#));
         assert_eq!(flavours(&mut bench), [came("lime")]);
     }
+}
+
+#[test]
+fn where_a_caller_is_in_its_trace_comes_with_every_call_of_its_request_and_of_no_other() {
+    let mut bench = Bench::new(|config| config.heads = false);
+    let traces = |bench: &mut Bench| -> Vec<Option<String>> {
+        let traces = bench.deliveries.drain(..).filter_map(|(_, delivery)| match delivery {
+            Delivery::Initialize { traceparent, .. }
+            | Delivery::Request { traceparent, .. }
+            | Delivery::Exchange { traceparent, .. } => Some(traceparent),
+            _ => None,
+        });
+        traces.map(|trace| trace.map(|trace| trace.to_string())).collect()
+    };
+    let some = |trace: &str| Some(trace.to_owned());
+    let session = bench.session("2025-03-26");
+    bench.deliveries.clear();
+    bench.ask(&post(&format!("{}Traceparent: 00-a\r\n", id(session)), MESSAGES));
+    assert_eq!(traces(&mut bench), [some("00-a"), some("00-a")]);
+    let fields = format!("{}Traceparent: a\r\nTraceparent: b\r\n", id(session));
+    for none in [id(session), fields] {
+        bench.ask(&post(&none, MESSAGES));
+        assert_eq!(traces(&mut bench), [None, None], "{none}");
+    }
+    bench.ask(&post("traceparent: 00-b\r\n", r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{}}"#));
+    assert_eq!(traces(&mut bench), [some("00-b")]);
+    bench.modern(&super::exchanges::Modern { more: "TRACEPARENT: 00-c\r\n", ..super::exchanges::Modern::call() });
+    assert_eq!(traces(&mut bench), [some("00-c")]);
 }
