@@ -1,8 +1,13 @@
 //! Heads of requests go to the handler where it asks for them, and nowhere else; where its caller is in its trace it is told always.
 
+use super::exchanges::Modern;
 use super::*;
 
-const MESSAGES: &str = r#"[{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}},{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{}},{"jsonrpc":"2.0","method":"notifications/mine"}]"#;
+/// Two calls, of which the first has this id, and a notification.
+fn messages(first: u32) -> String {
+    let call = |id: u32| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{}}}}"#);
+    format!(r#"[{},{},{{"jsonrpc":"2.0","method":"notifications/mine"}}]"#, call(first), call(first + 1))
+}
 
 /// The value of the field that came with each of the deliveries so far.
 fn flavours(bench: &mut Bench) -> Vec<Option<String>> {
@@ -23,10 +28,10 @@ fn every_message_of_a_request_carries_its_head_where_the_handler_asks_for_heads(
         let mut bench = Bench::new(|config| config.heads = heads);
         let came = |flavour: &str| heads.then(|| flavour.to_owned());
         let session = bench.session("2025-03-26");
-        bench.ask(&post(&format!("{}Flavour: lemon\r\n", id(session)), MESSAGES));
+        bench.ask(&post(&format!("{}Flavour: lemon\r\n", id(session)), &messages(1)));
         assert_eq!(flavours(&mut bench), [came("lemon"), came("lemon"), came("lemon")]);
-        bench.ask(&post(&id(session), MESSAGES));
-        assert!(flavours(&mut bench).iter().all(|flavour| *flavour == came("")), "a head is its own request's");
+        bench.ask(&post(&id(session), &messages(3)));
+        assert_eq!(flavours(&mut bench), [came(""), came(""), came("")], "a head is its own request's");
         bench.ask(&post("Flavour: lime\r\n", r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{}}"#));
         assert_eq!(flavours(&mut bench), [came("lime")]);
     }
@@ -47,15 +52,15 @@ fn where_a_caller_is_in_its_trace_comes_with_every_call_of_its_request_and_of_no
     let some = |trace: &str| Some(trace.to_owned());
     let session = bench.session("2025-03-26");
     bench.deliveries.clear();
-    bench.ask(&post(&format!("{}Traceparent: 00-a\r\n", id(session)), MESSAGES));
+    bench.ask(&post(&format!("{}Traceparent: 00-a\r\n", id(session)), &messages(1)));
     assert_eq!(traces(&mut bench), [some("00-a"), some("00-a")]);
     let fields = format!("{}Traceparent: a\r\nTraceparent: b\r\n", id(session));
-    for none in [id(session), fields] {
-        bench.ask(&post(&none, MESSAGES));
+    for (first, none) in [(3, id(session)), (5, fields)] {
+        bench.ask(&post(&none, &messages(first)));
         assert_eq!(traces(&mut bench), [None, None], "{none}");
     }
     bench.ask(&post("traceparent: 00-b\r\n", r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{}}"#));
     assert_eq!(traces(&mut bench), [some("00-b")]);
-    bench.modern(&super::exchanges::Modern { more: "TRACEPARENT: 00-c\r\n", ..super::exchanges::Modern::call() });
+    bench.ask(&Modern { more: "TRACEPARENT: 00-c\r\n", ..Modern::call() }.text());
     assert_eq!(traces(&mut bench), [some("00-c")]);
 }
