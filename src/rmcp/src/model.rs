@@ -52,8 +52,8 @@ use serde::de::DeserializeOwned;
 
 use crate::message;
 
-/// What a call asks, as rmcp reads it; a method that rmcp does not know is its `CustomRequest`. The error is the one that the client should
-/// get: -32602, for params that the method cannot have.
+/// What a call asks, as rmcp reads it off any wire: a method that it does not know is its `CustomRequest`, and so is one whose params it
+/// cannot read. The error is the one that the client should get.
 pub fn request(call: &Call) -> Result<ClientRequest, RpcError> {
     match message::request(call.number(), call.method(), call.raw_params()).map_err(RpcError::invalid_params)? {
         ClientJsonRpcMessage::Request(request) => Ok(request.request),
