@@ -153,7 +153,7 @@ impl Shared {
             Next::Event(_) => "replay",
             Next::Nothing => "tail",
         };
-        if stream.connections > 0 && self.has(Fault::RefusesTakeover) {
+        if stream.connections > 0 && stream.running() && self.has(Fault::RefusesTakeover) {
             return Err(Refusal::Conflict);
         }
         let opening = from;

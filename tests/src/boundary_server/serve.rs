@@ -233,7 +233,12 @@ impl Shared {
         stream.evict(Instant::now(), &self.settings);
         while bytes < BATCH {
             let told = progress.told == Some(progress.at);
-            match stream.after(progress.at, told) {
+            let next = stream.after(progress.at, told);
+            if self.has(Fault::EndsWithResync) && told && progress.at + 1 == stream.answer_at() && !stream.holds_result() {
+                progress.at += 1;
+                continue;
+            }
+            match next {
                 Next::Event(data) => {
                     progress.at += 1;
                     let shown = if self.has(Fault::RestartsIds) && plan.cursor.is_some() {
@@ -291,6 +296,7 @@ impl Shared {
             "reason": if first { "evicted" } else { "overrun" },
         });
         let retry = if first { self.retry_line() } else { String::new() };
+        let stands = if self.has(Fault::ResyncDoesNotMove) && first { plan.from } else { stands };
         let text = format!("event: resync\n{}{retry}data: {data}\n\n", self.id_line(session, key, stands));
         Frame { text, opens: true, position: None }
     }
