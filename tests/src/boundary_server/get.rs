@@ -181,7 +181,7 @@ impl Shared {
             session.effects += 1;
         }
         self.said.notify_all();
-        let plan = Plan { attachment, from, opening, cursor, verdict: Some(verdict), mute };
+        let plan = Plan { attachment, from, opening, cursor, fresh: false, verdict: Some(verdict), mute };
         Ok(Answer::Stream(plan))
     }
 

@@ -68,6 +68,8 @@ pub(super) struct Plan {
     pub(super) opening: u64,
     /// The cursor that was presented.
     pub(super) cursor: Option<String>,
+    /// Whether its call began with it: what it misses, it was too slow for.
+    pub(super) fresh: bool,
     /// The verdict on a GET.
     pub(super) verdict: Option<&'static str>,
     /// Whether it never says anything more: only faults.
@@ -252,7 +254,8 @@ impl Shared {
                     let stands = earliest.map_or(stream.last(), |earliest| earliest - 1);
                     progress.at = stands;
                     progress.told = Some(stands);
-                    let silent = if progress.first { Fault::EvictsSilently } else { Fault::OverrunsSilently };
+                    let evicted = progress.first && !plan.fresh;
+                    let silent = if evicted { Fault::EvictsSilently } else { Fault::OverrunsSilently };
                     if self.has(silent) {
                         continue;
                     }
@@ -293,7 +296,7 @@ impl Shared {
             "earliest": earliest.map(|earliest| self.id(session, key, earliest)),
             "lost": lost,
             "unrecoverable": true,
-            "reason": if first { "evicted" } else { "overrun" },
+            "reason": if first && !plan.fresh { "evicted" } else { "overrun" },
         });
         let retry = if first { self.retry_line() } else { String::new() };
         let stands = if self.has(Fault::ResyncDoesNotMove) && first { plan.from } else { stands };
