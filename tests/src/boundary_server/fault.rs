@@ -73,6 +73,10 @@ faults! {
     EvictsSilently = "evicts-silently",
     /// Says `resync` only behind the first event that is left (row 11: "the first event is `resync`").
     ResyncNotFirst = "resync-not-first",
+    /// Gives `resync` the id of the cursor that was presented, so that a client which stores it comes back to the same gap ("cannot loop").
+    ResyncDoesNotMove = "resync-does-not-move",
+    /// Ends a stream whose result is lost with nothing but `resync` ("never end a 200 stream with nothing but `resync`").
+    EndsWithResync = "ends-with-resync",
     /// Skips what a slow reader is too late for, without a word ("never a silent skip").
     OverrunsSilently = "overruns-silently",
     /// Keeps the standalone stream's open GET and finished results right, but forgets what it said while nobody listened (row 14).

@@ -153,7 +153,7 @@ impl Shared {
             Next::Event(_) => "replay",
             Next::Nothing => "tail",
         };
-        if stream.connections > 0 && self.has(Fault::RefusesTakeover) {
+        if stream.connections > 0 && stream.running() && self.has(Fault::RefusesTakeover) {
             return Err(Refusal::Conflict);
         }
         let opening = from;
@@ -181,7 +181,7 @@ impl Shared {
             session.effects += 1;
         }
         self.said.notify_all();
-        let plan = Plan { attachment, from, opening, cursor, verdict: Some(verdict), mute };
+        let plan = Plan { attachment, from, opening, cursor, fresh: false, verdict: Some(verdict), mute };
         Ok(Answer::Stream(plan))
     }
 

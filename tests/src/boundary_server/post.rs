@@ -178,7 +178,15 @@ impl Shared {
                 let attachment = Attachment::new(self, nonce, stream_key, &mut stream);
                 session.streams.insert(stream_key, stream);
                 self.run(call(record), tool);
-                return Ok(Answer::Stream(Plan { attachment, from: 0, opening: 0, cursor: None, verdict: None, mute: false }));
+                return Ok(Answer::Stream(Plan {
+                    attachment,
+                    from: 0,
+                    opening: 0,
+                    cursor: None,
+                    fresh: true,
+                    verdict: None,
+                    mute: false,
+                }));
             }
             Ok(Tool::Effects) => ("result", tools::text(session.effects.to_string())),
             Err(why) => ("error", json!({"code": -32602, "message": why})),
@@ -202,7 +210,7 @@ impl Shared {
         if let Some(first) = first {
             self.repeat(call, first);
         }
-        Answer::Stream(Plan { attachment, from: 0, opening: 0, cursor: None, verdict: None, mute: false })
+        Answer::Stream(Plan { attachment, from: 0, opening: 0, cursor: None, fresh: true, verdict: None, mute: false })
     }
 
     /// Joins a repost to the first execution's stream, from its beginning. Both connections get the rest.
@@ -214,7 +222,7 @@ impl Shared {
             return Answer::Whole(Reply::text(200, stream.outcome_unknown()));
         }
         let attachment = Attachment::new(self, nonce, key, stream);
-        Answer::Stream(Plan { attachment, from: 0, opening: 0, cursor: None, verdict: None, mute: false })
+        Answer::Stream(Plan { attachment, from: 0, opening: 0, cursor: None, fresh: false, verdict: None, mute: false })
     }
 }
 

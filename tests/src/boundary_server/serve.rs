@@ -68,6 +68,8 @@ pub(super) struct Plan {
     pub(super) opening: u64,
     /// The cursor that was presented.
     pub(super) cursor: Option<String>,
+    /// Whether its call began with it: what it misses, it was too slow for.
+    pub(super) fresh: bool,
     /// The verdict on a GET.
     pub(super) verdict: Option<&'static str>,
     /// Whether it never says anything more: only faults.
@@ -233,7 +235,12 @@ impl Shared {
         stream.evict(Instant::now(), &self.settings);
         while bytes < BATCH {
             let told = progress.told == Some(progress.at);
-            match stream.after(progress.at, told) {
+            let next = stream.after(progress.at, told);
+            if self.has(Fault::EndsWithResync) && told && progress.at + 1 == stream.answer_at() && !stream.holds_result() {
+                progress.at += 1;
+                continue;
+            }
+            match next {
                 Next::Event(data) => {
                     progress.at += 1;
                     let shown = if self.has(Fault::RestartsIds) && plan.cursor.is_some() {
@@ -247,7 +254,8 @@ impl Shared {
                     let stands = earliest.map_or(stream.last(), |earliest| earliest - 1);
                     progress.at = stands;
                     progress.told = Some(stands);
-                    let silent = if progress.first { Fault::EvictsSilently } else { Fault::OverrunsSilently };
+                    let evicted = progress.first && !plan.fresh;
+                    let silent = if evicted { Fault::EvictsSilently } else { Fault::OverrunsSilently };
                     if self.has(silent) {
                         continue;
                     }
@@ -288,9 +296,10 @@ impl Shared {
             "earliest": earliest.map(|earliest| self.id(session, key, earliest)),
             "lost": lost,
             "unrecoverable": true,
-            "reason": if first { "evicted" } else { "overrun" },
+            "reason": if first && !plan.fresh { "evicted" } else { "overrun" },
         });
         let retry = if first { self.retry_line() } else { String::new() };
+        let stands = if self.has(Fault::ResyncDoesNotMove) && first { plan.from } else { stands };
         let text = format!("event: resync\n{}{retry}data: {data}\n\n", self.id_line(session, key, stands));
         Frame { text, opens: true, position: None }
     }

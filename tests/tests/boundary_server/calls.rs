@@ -58,6 +58,8 @@ pub(crate) fn one_id_twice(fault: Option<Fault>) {
     let session = begin(&server);
     let mut one = session.call(&count(1, 5, 60));
     let mut two = session.call(&count(1, 8, 60));
+    // An id that is in flight twice names no call.
+    session.tell(&notification("notifications/cancelled", json!({"requestId": 1})));
     let said = thread::scope(|scope| {
         let other = scope.spawn(|| rest(&mut two));
         (rest(&mut one), other.join().expect("the second one's"))
@@ -84,9 +86,10 @@ pub(crate) fn idempotency(fault: Option<Fault>) {
     assert_eq!(whole(&session, &within).pop().expect("a result").json()["id"], 3);
     assert_eq!(effects(&session, 4), 1);
     refused(&no_stream(&session, &keyed(5, 4)), 422, "idempotency_key_reused");
+    // A caller without a name has its keys to a session.
     let other = begin(&server);
-    whole(&other, &count(1, 3, 0));
-    assert_eq!(effects(&other, 2), 1);
+    let keyed = other.post(&count(1, 4, 0)).with("Idempotency-Key", "a key");
+    counts(&rest(&mut open(server.address, &keyed)), 1, 4);
 }
 
 pub(crate) fn cancelled(fault: Option<Fault>) {

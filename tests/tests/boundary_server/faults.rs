@@ -27,7 +27,7 @@ rows! {
         in_use_is_not_expired, deleted_session, restarted, preflight, methods, never_cached, post_refusals, messages_without_answer,
         initializing, ready_answers;
     gone: empty_cursor, doubled_cursor, garbage_cursor, foreign_cursor, forged_cursor, future_cursor, lost_tail, incarnation, forgotten,
-        evicted, evicted_by_age, evicted_standalone, lost_result, overrun;
+        evicted, evicted_by_age, evicted_standalone, lost_result, overrun, cancelled_over_a_gap;
     streams: finished, every_cut, live_after_replay, own_stream_only, burst, unheard_standalone, standalone_resumed, ends_after_result,
         takeover, takeovers_in_turn, opening, ids, stalled_neighbour;
     calls: unheard_result, repost, resume_runs_nothing, one_id_twice, idempotency, cancelled, refused_before_it_runs;
@@ -77,22 +77,24 @@ broken! {
         live_after_replay, own_stream_only, burst, standalone_resumed, takeover, unheard_result;
     reorders: Reorders fails evicted, every_cut, own_stream_only, burst, standalone_resumed, opening, unheard_result and may
         fail live_after_replay, takeover;
-    restarts_ids: RestartsIds fails foreign_cursor, evicted, evicted_by_age, lost_result, every_cut, own_stream_only, burst,
-        standalone_resumed, opening;
+    restarts_ids: RestartsIds fails cancelled_over_a_gap, foreign_cursor, evicted, evicted_by_age, lost_result, every_cut,
+        own_stream_only, burst, standalone_resumed, opening;
     mixes_streams: MixesStreams fails lost_result, own_stream_only;
     hangs_after_replay: HangsAfterReplay fails live_after_replay, burst, standalone_resumed, takeover;
     handover_gap: HandoverGap fails burst and may fail live_after_replay, standalone_resumed, takeover;
     handover_duplicates: HandoverDuplicates fails burst and may fail live_after_replay, standalone_resumed, takeover;
-    second_result: SecondResult fails foreign_cursor, evicted, evicted_by_age, lost_result, every_cut, own_stream_only,
-        opening, unheard_result and may fail live_after_replay, burst, takeover;
+    second_result: SecondResult fails cancelled_over_a_gap, foreign_cursor, evicted, evicted_by_age, lost_result, every_cut,
+        own_stream_only, opening, unheard_result and may fail live_after_replay, burst, takeover;
     leaks_foreign_stream: LeaksForeignStream fails foreign_cursor;
     garbage_cursor_new_stream: GarbageCursorNewStream fails garbage_cursor;
     accepts_future_cursor: AcceptsFutureCursor fails future_cursor, lost_tail;
     accepts_empty_cursor: AcceptsEmptyCursor fails empty_cursor;
     accepts_doubled_cursor: AcceptsDoubledCursor fails doubled_cursor;
     ignores_incarnation: IgnoresIncarnation fails incarnation;
-    evicts_silently: EvictsSilently fails evicted, evicted_by_age, evicted_standalone, lost_result;
-    resync_not_first: ResyncNotFirst fails evicted, evicted_by_age, evicted_standalone, lost_result;
+    evicts_silently: EvictsSilently fails evicted, evicted_by_age, evicted_standalone, lost_result, cancelled_over_a_gap;
+    resync_not_first: ResyncNotFirst fails cancelled_over_a_gap, evicted, evicted_by_age, evicted_standalone, lost_result;
+    resync_does_not_move: ResyncDoesNotMove fails evicted;
+    ends_with_resync: EndsWithResync fails lost_result;
     overruns_silently: OverrunsSilently fails overrun;
     forgets_unheard: ForgetsUnheard fails evicted_standalone, unheard_standalone;
     dead_session_new_stream: DeadSessionNewStream fails principals, unknown_session, expired_session, deleted_session,
@@ -109,9 +111,10 @@ broken! {
     resume_executes_again: ResumeExecutesAgain fails resume_runs_nothing;
     routes_by_id: RoutesById fails one_id_twice;
     ignores_idempotency_key: IgnoresIdempotencyKey fails idempotency;
-    finished_stream_hangs: FinishedStreamHangs fails finished, cancelled;
-    finished_stream_empty: FinishedStreamEmpty fails finished, cancelled;
-    stays_open_after_result: StaysOpenAfterResult fails principals, expired_session, restarted, never_cached, doubled_cursor, garbage_cursor, foreign_cursor, forged_cursor, lost_tail, incarnation, forgotten,
+    finished_stream_hangs: FinishedStreamHangs fails cancelled_over_a_gap, finished, cancelled;
+    finished_stream_empty: FinishedStreamEmpty fails cancelled_over_a_gap, finished, cancelled;
+    stays_open_after_result: StaysOpenAfterResult fails cancelled_over_a_gap, principals, expired_session, restarted,
+        never_cached, doubled_cursor, garbage_cursor, foreign_cursor, forged_cursor, lost_tail, incarnation, forgotten,
         evicted, evicted_by_age, evicted_standalone, lost_result, overrun, finished, every_cut, live_after_replay,
         own_stream_only, burst, unheard_standalone, standalone_resumed, ends_after_result, takeover, opening, ids,
         unheard_result, repost, one_id_twice, idempotency, cancelled, refused_before_it_runs;
@@ -120,10 +123,11 @@ broken! {
     old_connection_keeps_events: OldConnectionKeepsEvents fails standalone_resumed, takeover, takeovers_in_turn and may fail
         burst, resume_runs_nothing;
     stalls_neighbours: StallsNeighbours fails stalled_neighbour;
-    no_ids: NoIds fails principals, expired_session, restarted, doubled_cursor, garbage_cursor, foreign_cursor, forged_cursor,
-        future_cursor, lost_tail, incarnation, forgotten, evicted, evicted_by_age, evicted_standalone, lost_result, overrun,
-        finished, every_cut, live_after_replay, own_stream_only, burst, standalone_resumed, ends_after_result, takeover,
-        opening, ids, unheard_result, repost, resume_runs_nothing, one_id_twice, cancelled, refused_before_it_runs;
+    no_ids: NoIds fails idempotency, cancelled_over_a_gap, principals, expired_session, restarted, doubled_cursor, garbage_cursor,
+        foreign_cursor, forged_cursor, future_cursor, lost_tail, incarnation, forgotten, evicted, evicted_by_age,
+        evicted_standalone, lost_result, overrun, finished, every_cut, live_after_replay, own_stream_only, burst,
+        standalone_resumed, ends_after_result, takeover, opening, ids, unheard_result, repost, resume_runs_nothing,
+        one_id_twice, cancelled, refused_before_it_runs;
     no_opening_event: NoOpeningEvent fails opening;
     accepts_foreign_origin: AcceptsForeignOrigin fails origin;
     accepts_foreign_host: AcceptsForeignHost fails host;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rejoin_tests::boundary_server::{BoundaryServer, Fault};
 use rejoin_tests::check::{outcome_unknown, place, resync};
-use rejoin_tests::session::tick;
+use rejoin_tests::session::{notification, tick};
 use rejoin_tests::wire::Connection;
 use serde_json::json;
 
@@ -174,6 +174,21 @@ pub(crate) fn lost_result(fault: Option<Fault>) {
     let repost = session.tell(&count(1, 2, 0)).json();
     assert_eq!(repost["error"]["code"], -32010);
     assert_eq!(effects(&session, 3), 2);
+}
+
+pub(crate) fn cancelled_over_a_gap(fault: Option<Fault>) {
+    let server = server(fault, |settings| settings.events_held = 3);
+    let session = begin(&server);
+    let mut stream = session.call(&count(1, 1000, 5));
+    let first = message(&mut stream);
+    (0..20).for_each(|_| drop(message(&mut stream)));
+    session.tell(&notification("notifications/cancelled", json!({"requestId": 1})));
+    rest(&mut stream);
+    let again = rest(&mut session.resume(first.cursor()));
+    assert!(resync(&again[0]).lost > Some(10), "{again:?}");
+    outcome_unknown(again.last().expect("an answer"), 1);
+    assert_eq!(again.len(), 5, "{again:?}");
+    complete(&session, again[4].cursor());
 }
 
 pub(crate) fn overrun(fault: Option<Fault>) {

@@ -103,12 +103,15 @@ pub(crate) fn ends_after_result(fault: Option<Fault>) {
     let server = BoundaryServer::start(fault);
     let session = begin(&server);
     let mut connection = Connection::open(server.address);
-    connection.send(&session.post(&count(1, 2, 0)));
-    let mut stream = connection.stream();
-    counts(&rest(&mut stream), 1, 2);
-    // The connection is good for the next request.
     let ping = session.post(&json!({"jsonrpc": "2.0", "id": 2, "method": "ping"}));
-    assert_eq!(stream.into_connection().ask(&ping).status(), 200);
+    connection.send(&session.post(&count(1, 4, 60)));
+    // What comes behind an open stream is the next request.
+    connection.send(&ping);
+    let mut stream = connection.stream();
+    counts(&rest(&mut stream), 1, 4);
+    let mut connection = stream.into_connection();
+    assert_eq!(connection.answer().status(), 200);
+    assert_eq!(connection.ask(&ping).status(), 200);
 }
 
 pub(crate) fn takeover(fault: Option<Fault>) {
