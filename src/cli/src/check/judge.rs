@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::bench::Bench;
 use super::sentences;
-use super::session::{Call, ERROR, Got, Mark, RESULT};
+use super::session::{Call, ERROR, Got, Mark, RESULT, Session};
 use super::stream::{Event, Step, Stream};
 use super::verdict::Cost;
 use super::wire::{Reply, Trouble};
@@ -115,7 +115,6 @@ impl Bench {
             "Replay: that stream's events only; POST: answers are routed by call",
             format!("{what}: brought {words}"),
         );
-        self.violates(&sentences::OTHER_STREAM, format!("{what}: brought {words}"));
         false
     }
 
@@ -123,13 +122,17 @@ impl Bench {
     pub(crate) fn resume_and_judge(
         &self,
         what: &str,
-        session: &super::session::Session,
+        session: &Session,
         cursor: &str,
         call: &Call,
         had: &[String],
     ) -> Result<Option<Got>, Trouble> {
         let reply = self.resume(session, cursor)?;
-        self.judge_reply(what, reply, call, had)
+        let got = self.judge_reply(what, reply, call, had)?;
+        if got.as_ref().is_some_and(|got| got.events.iter().any(|event| matches!(call.mark(event), Mark::Foreign(_)))) {
+            self.violates(&sentences::OTHER_STREAM, format!("{what}: another stream's message was replayed"));
+        }
+        Ok(got)
     }
 
     /// The same of an answer that came.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::bench::Bench;
 use super::fit::{Candidate, Template, Wish, candidates};
-use super::session::{Call, Mark, RESULT, last_id, read_out};
+use super::session::{Call, ERROR, LINGER, Mark, RESULT, last_id, read_out};
 use super::stream::Ending;
 use super::wire::{Reply, Trouble};
 
@@ -258,14 +258,14 @@ fn run(bench: &mut Bench, fit: &Fit) -> Result<Ran, String> {
     if call.answer(&got.events).is_none() {
         return Err(format!("its stream {} without an answer", got.ending.words()));
     }
-    let took = if got.ending == Ending::Open { took.saturating_sub(super::session::LINGER) } else { took };
+    let took = if got.ending == Ending::Open { took.saturating_sub(LINGER) } else { took };
     bench.known.ids |= last_id(&got.events).is_some();
     let is_answer_only = |marks: &[String]| marks.len() < 2;
     call.by_progress = true;
     let progress = call.marks(&got.events);
     call.by_progress = false;
     let notifications = call.marks(&got.events);
-    if got.events.iter().any(|event| matches!(call.mark(event), Mark::Own(mark) if mark == super::session::ERROR)) {
+    if got.events.iter().any(|event| matches!(call.mark(event), Mark::Own(mark) if mark == ERROR)) {
         return Err("it was answered with an error".to_owned());
     }
     Ok(Ran { progress: (!is_answer_only(&progress)).then_some(progress), notifications, took })

@@ -8,7 +8,7 @@ use super::{Case, Need};
 use crate::check::bench::Bench;
 use crate::check::sentences;
 use crate::check::server::Effects;
-use crate::check::session::{Call, ERROR, Got, RESULT, Session, read_out};
+use crate::check::session::{Call, ERROR, Got, RESULT, Running, Session, read_out};
 use crate::check::stream::{Ending, Event};
 use crate::check::verdict::Cost;
 use crate::check::wire::{Reply, Trouble};
@@ -229,9 +229,7 @@ fn both(bench: &Bench, session: &Session, calls: [Call; 2], what: &str) -> Resul
     let [first, second] = calls;
     let mut running = vec![bench.start(session, first)?];
     match bench.ask(&bench.post(session, &second.message))? {
-        Reply::Stream(stream) => {
-            running.push(crate::check::session::Running { call: second, stream: *stream, events: Vec::new() })
-        }
+        Reply::Stream(stream) => running.push(Running { call: second, stream: *stream, events: Vec::new() }),
         whole @ Reply::Whole(_) => {
             bench.breaks(Cost::Hang, ROUTED, format!("the second of {what} was answered {}", whole.words()))
         }
