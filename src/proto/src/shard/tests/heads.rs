@@ -50,12 +50,15 @@ fn where_a_caller_is_in_its_trace_comes_with_every_call_of_its_request_and_of_no
     bench.ask(&post(&format!("{}Traceparent: 00-a\r\n", id(session)), MESSAGES));
     assert_eq!(traces(&mut bench), [some("00-a"), some("00-a")]);
     let fields = format!("{}Traceparent: a\r\nTraceparent: b\r\n", id(session));
-    for none in [id(session), fields] {
-        bench.ask(&post(&none, MESSAGES));
+    for (none, first) in [(id(session), 3), (fields, 5)] {
+        // Ids of their own: these are other calls.
+        let messages = MESSAGES.replace(":1,", &format!(":{first},")).replace(":2,", &format!(":{},", first + 1));
+        bench.ask(&post(&none, &messages));
         assert_eq!(traces(&mut bench), [None, None], "{none}");
     }
     bench.ask(&post("traceparent: 00-b\r\n", r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{}}"#));
     assert_eq!(traces(&mut bench), [some("00-b")]);
-    bench.modern(&super::exchanges::Modern { more: "TRACEPARENT: 00-c\r\n", ..super::exchanges::Modern::call() });
+    let exchange = exchanges::Modern { more: "TRACEPARENT: 00-c\r\n", ..exchanges::Modern::call() };
+    bench.ask(&exchange.text());
     assert_eq!(traces(&mut bench), [some("00-c")]);
 }
