@@ -151,7 +151,6 @@ fn another_sessions_event_is_a_leak() {
 
 #[test]
 fn a_result_that_never_comes_is_a_hang() {
-    is_caught(Fault::LostResult, "hang");
     is_caught(Fault::EmptyEnds, "hang");
 }
 
