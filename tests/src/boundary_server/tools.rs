@@ -25,6 +25,10 @@ const PADDING_MOST: u64 = 16 << 10;
 /// Events that a call without an interval says in one go.
 const BURST: u64 = 32;
 
+/// What the tools call their number of events, and the time before each. `broadcast` is called as rejoin's own tool of that name.
+const COUNT: [&str; 2] = ["events", "every_ms"];
+const BROADCAST: [&str; 2] = ["count", "interval_ms"];
+
 /// What a call runs.
 #[derive(Clone, Debug)]
 pub(super) enum Tool {
@@ -53,20 +57,22 @@ pub(super) struct Call {
 /// What `tools/list` says.
 pub(super) fn list() -> Value {
     let number = |about: &str, default: u64| json!({"type": "integer", "minimum": 0, "default": default, "description": about});
-    let pace = json!({
-        "type": "object",
-        "properties": {
-            "events": number("how many", 5),
-            "every_ms": number("milliseconds before each", 20),
-            "bytes": number("bytes of padding in each", 0),
-        },
-    });
+    let pace = |[events, every]: [&str; 2]| {
+        json!({
+            "type": "object",
+            "properties": {
+                events: number("how many", 5),
+                every: number("milliseconds before each", 20),
+                "bytes": number("bytes of padding in each", 0),
+            },
+        })
+    };
     let count = "Counts: sends a progress notification for each number, where the call has a progress token, then a result";
     let broadcast = "Sends log messages on the session's standalone stream, then a result";
     let effects = "How many executions of count there have been in this session";
     json!({"tools": [
-        {"name": "count", "description": count, "inputSchema": pace},
-        {"name": "broadcast", "description": broadcast, "inputSchema": pace},
+        {"name": "count", "description": count, "inputSchema": pace(COUNT)},
+        {"name": "broadcast", "description": broadcast, "inputSchema": pace(BROADCAST)},
         {"name": "effects", "description": effects, "inputSchema": {"type": "object", "properties": {}}},
     ]})
 }
@@ -76,8 +82,8 @@ impl Tool {
     pub(super) fn parse(params: &Value) -> Result<Self, String> {
         let arguments = &params["arguments"];
         match params["name"].as_str() {
-            Some("count") => Pace::parse(arguments).map(Self::Count),
-            Some("broadcast") => Pace::parse(arguments).map(Self::Broadcast),
+            Some("count") => Pace::parse(arguments, COUNT).map(Self::Count),
+            Some("broadcast") => Pace::parse(arguments, BROADCAST).map(Self::Broadcast),
             Some("effects") => Ok(Self::Effects),
             Some(name) => Err(format!("no tool is called {name}")),
             None => Err("a tool's name is needed".to_owned()),
@@ -86,13 +92,13 @@ impl Tool {
 }
 
 impl Pace {
-    fn parse(arguments: &Value) -> Result<Self, String> {
+    fn parse(arguments: &Value, [events, every]: [&str; 2]) -> Result<Self, String> {
         let number = |name: &str, default: u64, most: u64| match &arguments[name] {
             Value::Null => Ok(default),
             value => value.as_u64().filter(|&number| number <= most).ok_or(format!("{name} must be an integer up to {most}")),
         };
-        let every = Duration::from_millis(number("every_ms", 20, CALL_TIME.as_millis() as u64)?);
-        let pace = Self { events: number("events", 5, EVENTS_MOST)?, every, bytes: number("bytes", 0, PADDING_MOST)? };
+        let every = Duration::from_millis(number(every, 20, CALL_TIME.as_millis() as u64)?);
+        let pace = Self { events: number(events, 5, EVENTS_MOST)?, every, bytes: number("bytes", 0, PADDING_MOST)? };
         let takes = pace.every.saturating_mul(u32::try_from(pace.events).unwrap_or(u32::MAX));
         if takes > CALL_TIME { Err(format!("a call may take {} s at most", CALL_TIME.as_secs())) } else { Ok(pace) }
     }
@@ -174,7 +180,7 @@ impl Shared {
     }
 
     fn broadcast(&self, call: &Call, number: u64, pace: &Pace) -> bool {
-        let data = json!({"number": number, "of": pace.events, "padding": "-".repeat(pace.bytes as usize)});
+        let data = json!({"tick": number, "of": pace.events, "padding": "-".repeat(pace.bytes as usize)});
         let params = json!({"level": "info", "logger": "broadcast", "data": data});
         let message = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}).to_string();
         self.say(call, |incarnation| Some((incarnation, 0)), Some(message))

@@ -32,7 +32,7 @@ pub(crate) fn count(id: u64, events: u64, every_ms: u64) -> Value {
 
 /// A call of `broadcast`.
 pub(crate) fn broadcast(id: u64, events: u64) -> Value {
-    call(id, "broadcast", json!({"events": events, "every_ms": 0}))
+    call(id, "broadcast", json!({"count": events, "interval_ms": 0}))
 }
 
 /// How often `count` was executed in a session, asked under an id that was not used.
@@ -101,7 +101,7 @@ pub(crate) fn same(blocks: &[Block], as_these: &[Block]) {
 
 /// The numbers of a broadcast's messages.
 pub(crate) fn heard(blocks: &[Block]) -> Vec<u64> {
-    let numbers = blocks.iter().filter(|block| block.is_message()).map(|block| block.json()["params"]["data"]["number"].as_u64());
+    let numbers = blocks.iter().filter(|block| block.is_message()).map(|block| block.json()["params"]["data"]["tick"].as_u64());
     numbers.collect::<Option<_>>().expect("nothing but what was broadcast")
 }
 

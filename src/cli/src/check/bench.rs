@@ -273,17 +273,17 @@ impl Bench {
 
     // ---- effects ------------------------------------------------------------------------------------------------------------------
 
-    /// What the server has counted before a call, to be subtracted.
-    pub(crate) fn counted(&self) -> Result<u64, Trouble> {
+    /// What the server has counted before a call, to be subtracted. Asked in the call's own session: some count for each.
+    pub(crate) fn counted(&self, session: &Session) -> Result<u64, Trouble> {
         match &self.known.effects {
             // The key is a call's own.
             Effects::ByKey | Effects::Unseen(_) => Ok(0),
-            Effects::Counter(tool) => self.counter(tool),
+            Effects::Counter(tool) => self.counter(session, tool),
         }
     }
 
     /// How often this call was executed, if the server can say.
-    pub(crate) fn executions(&self, call: &Call, before: u64) -> Result<Option<u64>, Trouble> {
+    pub(crate) fn executions(&self, session: &Session, call: &Call, before: u64) -> Result<Option<u64>, Trouble> {
         match &self.known.effects {
             Effects::Unseen(_) => Ok(None),
             Effects::ByKey => {
@@ -296,13 +296,12 @@ impl Bench {
                 let all = said["executions"].as_u64().and_then(|all| all.checked_sub(1));
                 all.map(Some).ok_or_else(|| no_number(&text))
             }
-            Effects::Counter(tool) => Ok(Some(self.counter(tool)?.saturating_sub(before))),
+            Effects::Counter(tool) => Ok(Some(self.counter(session, tool)?.saturating_sub(before))),
         }
     }
 
-    fn counter(&self, tool: &str) -> Result<u64, Trouble> {
-        let session = self.session()?;
-        let text = self.text_of(&session, tool, json!({}))?;
+    fn counter(&self, session: &Session, tool: &str) -> Result<u64, Trouble> {
+        let text = self.text_of(session, tool, json!({}))?;
         let digits: String = text.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
         digits.parse().map_err(|_| no_number(&text))
     }

@@ -133,8 +133,15 @@ fn ids(events: &[Event]) -> Vec<&str> {
 }
 
 /// Judges what a repost got: no second execution, and an answer.
-fn judge_repost(bench: &Bench, what: &str, call: &Call, before: u64, first: &[Event], second: &Reposted) -> Result<(), Trouble> {
-    match bench.executions(call, before)? {
+fn judge_repost(
+    bench: &Bench,
+    what: &str,
+    call: &Call,
+    executions: Option<u64>,
+    first: &[Event],
+    second: &Reposted,
+) -> Result<(), Trouble> {
+    match executions {
         Some(0) => return Err(Trouble::Cannot("the server counted no execution of a call that it answered".to_owned())),
         Some(1) => {}
         Some(count) => {
@@ -190,16 +197,16 @@ fn repost(bench: &Bench, what: &str, session: &Session, call: &Call) -> Result<R
 
 fn repost_finished(bench: &Bench) -> Result<(), Trouble> {
     let session = bench.session()?;
-    let before = bench.counted()?;
+    let before = bench.counted(&session)?;
     let (call, first) = bench.finish(&session, bench.call(4, 30)?)?;
     let what = "a call POSTed again after its answer";
     let second = repost(bench, what, &session, &call)?;
-    judge_repost(bench, what, &call, before, &first.events, &second)
+    judge_repost(bench, what, &call, bench.executions(&session, &call, before)?, &first.events, &second)
 }
 
 fn repost_running(bench: &Bench) -> Result<(), Trouble> {
     let session = bench.session()?;
-    let before = bench.counted()?;
+    let before = bench.counted(&session)?;
     let mut first = bench.start(&session, bench.call(8, 100)?)?;
     first.until(2)?;
     let what = "a call POSTed again while it ran";
@@ -211,7 +218,7 @@ fn repost_running(bench: &Bench) -> Result<(), Trouble> {
         let text = format!("{what} took the answer from the first connection, whose stream {}", got.ending.words());
         bench.breaks(Cost::Hang, "POST: a repost joins, and both connections get the rest", text);
     }
-    judge_repost(bench, what, call, before, &first.events, &second)
+    judge_repost(bench, what, call, bench.executions(&session, call, before)?, &first.events, &second)
 }
 
 fn reused_id(bench: &Bench) -> Result<(), Trouble> {
@@ -259,14 +266,14 @@ fn one_token_twice(bench: &Bench) -> Result<(), Trouble> {
 
 fn cut_is_no_cancel(bench: &Bench) -> Result<(), Trouble> {
     let session = bench.session()?;
-    let before = bench.counted()?;
+    let before = bench.counted(&session)?;
     let mut running = bench.start(&session, bench.call(5, 50)?)?;
     running.until(1)?;
     let cursor = running.cursor()?;
     let (call, had) = running.cut();
     bench.wait_out(&call)?;
     bench.resume_and_judge("a call that was cut and left alone", &session, &cursor, &call, &had)?;
-    match bench.executions(&call, before)? {
+    match bench.executions(&session, &call, before)? {
         Some(1) | None => {}
         Some(count) => bench.breaks(Cost::DoubleExecution, REPOST, format!("a call that was cut was executed {count} times")),
     }
@@ -276,7 +283,7 @@ fn cut_is_no_cancel(bench: &Bench) -> Result<(), Trouble> {
 fn cancelled(bench: &Bench) -> Result<(), Trouble> {
     const ROW: &str = "End: a cancelled call's stream ends cleanly";
     let session = bench.session()?;
-    let before = bench.counted()?;
+    let before = bench.counted(&session)?;
     let mut running = bench.start(&session, bench.call(25, 100)?)?;
     running.until(2)?;
     let params = json!({ "requestId": running.call.id, "reason": "check" });
@@ -294,7 +301,7 @@ fn cancelled(bench: &Bench) -> Result<(), Trouble> {
     // What happens to its repost is only seen where executions are counted.
     if !matches!(bench.known.effects, Effects::Unseen(_)) {
         repost(bench, "a cancelled call POSTed again", &session, &running.call)?;
-        if let Some(count @ 2..) = bench.executions(&running.call, before)? {
+        if let Some(count @ 2..) = bench.executions(&session, &running.call, before)? {
             bench.breaks(
                 Cost::DoubleExecution,
                 REPOST,
@@ -308,14 +315,14 @@ fn cancelled(bench: &Bench) -> Result<(), Trouble> {
 fn refused_not_executed(bench: &Bench) -> Result<(), Trouble> {
     let session = bench.session()?;
     let nowhere = Session { id: Some("no-such-session".to_owned()), ..session.clone() };
-    let ancient = Session { revision: "1999-01-01".to_owned(), ..session };
-    for (what, session) in [("a session that is none", nowhere), ("a revision that is not served", ancient)] {
-        let (before, call) = (bench.counted()?, bench.call(2, 10)?);
-        let reply = bench.ask(&bench.post(&session, &call.message))?;
+    let ancient = Session { revision: "1999-01-01".to_owned(), ..session.clone() };
+    for (what, presented) in [("a session that is none", nowhere), ("a revision that is not served", ancient)] {
+        let (before, call) = (bench.counted(&session)?, bench.call(2, 10)?);
+        let reply = bench.ask(&bench.post(&presented, &call.message))?;
         let (status, words) = (reply.status(), reply.words());
         drop(reply);
         bench.io.pause(call.takes + std::time::Duration::from_millis(200))?;
-        match bench.executions(&call, before)? {
+        match bench.executions(&session, &call, before)? {
             Some(0) | None => {}
             Some(_) if status < 400 => {
                 bench.breaks(Cost::DoubleExecution, REFUSED, format!("a call of {what} was executed, and answered {words}"));
@@ -333,7 +340,7 @@ fn refused_not_executed(bench: &Bench) -> Result<(), Trouble> {
 fn idempotency_key(bench: &Bench) -> Result<(), Trouble> {
     const ROW: &str = "POST: an Idempotency-Key header";
     let session = bench.session()?;
-    let before = bench.counted()?;
+    let before = bench.counted(&session)?;
     let (key, first) = (bench.name(), bench.call(2, 10)?);
     let (id, token) = (json!(bench.next_id()), bench.name());
     let second = first.renamed(id, &token);
@@ -344,7 +351,7 @@ fn idempotency_key(bench: &Bench) -> Result<(), Trouble> {
         }
         bench.read(reply, call)?.ok();
     }
-    if let Some(count @ 2..) = bench.executions(&first, before)? {
+    if let Some(count @ 2..) = bench.executions(&session, &first, before)? {
         bench.unclear(ROW, format!("the key is not honoured: {count} executions"));
     }
     Ok(())
