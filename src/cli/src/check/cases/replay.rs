@@ -131,6 +131,7 @@ fn cut_while_running(bench: &Bench) -> Result<(), Trouble> {
     let session = bench.session()?;
     let cuts = bench.call(CUT.0, CUT.1)?.expected.len() - 1;
     for after in 0..cuts {
+        let before = bench.counted(&session)?;
         let mut running = bench.start(&session, bench.call(CUT.0, CUT.1)?)?;
         // Where no opening event comes, there is nothing to come back with before the first message.
         if after == 0 && running.until(0).is_err() {
@@ -141,6 +142,10 @@ fn cut_while_running(bench: &Bench) -> Result<(), Trouble> {
         let (call, had) = running.cut();
         let what = format!("cut after event {} and resumed at once", had.len());
         if bench.resume_and_judge(&what, &session, &cursor, &call, &had)?.is_none() {
+            break;
+        }
+        if let Some(count @ 2..) = bench.executions(&session, &call, before)? {
+            bench.breaks(Cost::DoubleExecution, REPLAY, format!("a call {what} was executed {count} times"));
             break;
         }
     }
