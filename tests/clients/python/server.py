@@ -1,5 +1,5 @@
-"""The unmodified Python SDK server with an event store, for our client and our storm. One tool, `ticker`: numbered progress, then how
-often it ran.
+"""The unmodified Python SDK server, or FastMCP's with the argument `fastmcp`, with an event store, for our client, our storm and our
+check. One tool, `ticker`: numbered progress, then how often it ran.
 
 Says the port that it listens on, on one line.
 """
@@ -7,13 +7,21 @@ Says the port that it listens on, on one line.
 import asyncio
 import json
 import socket
+import sys
 from collections import Counter, defaultdict
 from itertools import islice
 from secrets import token_urlsafe
 
 import uvicorn
-from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.streamable_http import EventMessage, EventStore
+
+FASTMCP = sys.argv[1:] == ["fastmcp"]
+if FASTMCP:
+    from fastmcp import Context
+    from fastmcp import FastMCP as Server
+else:
+    from mcp.server.mcpserver import Context
+    from mcp.server.mcpserver import MCPServer as Server
 
 executions: Counter[str] = Counter()
 
@@ -43,7 +51,7 @@ class Store(EventStore):
         return stream_id
 
 
-server = MCPServer("python")
+server = Server("fastmcp" if FASTMCP else "python")
 
 
 @server.tool()
@@ -60,5 +68,6 @@ listener = socket.socket()
 listener.bind(("127.0.0.1", 0))
 listener.listen()
 print(listener.getsockname()[1], flush=True)
-app = server.streamable_http_app(event_store=Store(), retry_interval=200)
+application = server.http_app if FASTMCP else server.streamable_http_app
+app = application(event_store=Store(), retry_interval=200)
 uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listener])

@@ -152,6 +152,16 @@ impl Bench {
 
     /// Judges an answer that must be a refusal with one of these statuses. Whether it was a refusal at all.
     pub(crate) fn must_refuse(&self, what: &str, reply: Reply, statuses: &[u16], row: &'static str) -> Result<bool, Trouble> {
+        self.refused(what, reply, statuses, row, Cost::Duplicate)
+    }
+
+    /// The same of a request for what is another's: a message on a stream is a leak.
+    pub(crate) fn must_keep(&self, what: &str, reply: Reply, statuses: &[u16], row: &'static str) -> Result<bool, Trouble> {
+        self.refused(what, reply, statuses, row, Cost::Leak)
+    }
+
+    /// `heard` is what messages on a stream cost.
+    fn refused(&self, what: &str, reply: Reply, statuses: &[u16], row: &'static str, heard: Cost) -> Result<bool, Trouble> {
         let status = reply.status();
         if statuses.contains(&status) {
             return Ok(true);
@@ -159,8 +169,9 @@ impl Bench {
         let wanted = statuses.iter().map(u16::to_string).collect::<Vec<_>>().join(" or ");
         match reply {
             Reply::Stream(stream) => {
-                let (cost, heard) = listen(*stream)?;
-                self.breaks(cost, row, format!("{what}: was answered 200 and {heard}, in place of {wanted}"));
+                let (messages, words) = listen(*stream)?;
+                let cost = if messages == 0 { Cost::Hang } else { heard };
+                self.breaks(cost, row, format!("{what}: was answered 200 and {words}, in place of {wanted}"));
                 Ok(false)
             }
             whole if (200..400).contains(&status) => {
@@ -175,8 +186,8 @@ impl Bench {
     }
 }
 
-/// What is on a stream that should not be there, in words, and what it costs.
-fn listen(mut stream: Stream) -> Result<(Cost, String), Trouble> {
+/// How many messages are on a stream that should not be there, and what is, in words.
+fn listen(mut stream: Stream) -> Result<(usize, String), Trouble> {
     let until = Instant::now() + LISTEN;
     let (mut events, mut messages, mut ending) = (0, 0, "stayed open");
     while events < HEARD {
@@ -191,10 +202,12 @@ fn listen(mut stream: Stream) -> Result<(Cost, String), Trouble> {
             }
         }
     }
-    Ok(match messages {
-        0 => (Cost::Hang, format!("a stream with nothing on it, which {ending}")),
-        count => (Cost::Leak, format!("a stream with {count} messages on it, which {ending}")),
-    })
+    let words = match messages {
+        0 => format!("a stream with nothing on it, which {ending}"),
+        1 => format!("a stream with a message on it, which {ending}"),
+        count => format!("a stream with {count} messages on it, which {ending}"),
+    };
+    Ok((messages, words))
 }
 
 /// Names in a finding, at most so many.
