@@ -13,21 +13,26 @@ use serde_json::Value;
 /// Runs beside each other: each waits most of its time.
 const AT_ONCE: usize = 8;
 
-/// A fault, the exit of the check, the cases that must name it, and those that name it now and then, as time will have it.
+/// Cases about a client that comes back. What goes wrong only where much was said meanwhile is seen by one of them earlier on a busy machine,
+/// and the cases that rest on that one are not run.
+const RETURNS: &[&str] = &["cut-while-running", "replay-to-live", "takeover"];
+
+/// A fault, the exit of the check, the cases that must name it, and those that name it now and then, beside them or first, as time will
+/// have it.
 type Row = (&'static str, i32, &'static [&'static str], &'static [&'static str]);
 
 #[rustfmt::skip]
 const NAMED: &[Row] = &[
-    ("silent-gap", 1, &["result-while-away", "standalone-kept"], &[]),
+    ("silent-gap", 1, &["result-while-away", "standalone-kept"], RETURNS),
     ("replays-from-start", 1, &["cut-while-running", "standalone-kept"], &[]),
     ("repeats-cursor-event", 1, &["cut-while-running", "standalone-kept"], &[]),
-    ("reorders", 1, &["result-while-away", "standalone-kept"], &[]),
+    ("reorders", 1, &["result-while-away", "standalone-kept"], RETURNS),
     ("restarts-ids", 1, &["replay-again"], &["replay-to-live", "opening-event"]),
     ("mixes-streams", 1, &["cut-while-running"], &[]),
     ("hangs-after-replay", 1, &["cut-while-running"], &[]),
     ("handover-gap", 1, &["replay-to-live"], &["evicted"]),
     ("handover-duplicates", 1, &["replay-to-live"], &["evicted"]),
-    ("second-result", 1, &["result-while-away"], &[]),
+    ("second-result", 1, &["result-while-away"], RETURNS),
     ("leaks-foreign-stream", 1, &["cursor-of-another-session"], &[]),
     ("garbage-cursor-new-stream", 1, &["cursor-garbage"], &[]),
     ("accepts-future-cursor", 1, &["cursor-of-the-future"], &[]),
@@ -42,8 +47,8 @@ const NAMED: &[Row] = &[
     ("dead-session-400", 0, &["session-deleted", "session-unknown"], &[]),
     ("deleted-session-lives", 1, &["session-deleted"], &[]),
     ("session-not-required", 1, &["session-missing"], &[]),
-    ("loses-unheard-result", 1, &["result-while-away"], &[]),
-    ("disconnect-cancels", 1, &["result-while-away"], &[]),
+    ("loses-unheard-result", 1, &["result-while-away"], RETURNS),
+    ("disconnect-cancels", 1, &["result-while-away"], RETURNS),
     ("repost-executes-again", 1, &["cancelled", "repost-finished", "repost-running"], &[]),
     ("resume-executes-again", 1, &["cut-while-running"], &[]),
     ("routes-by-id", 1, &["one-id-in-flight-twice"], &[]),
@@ -94,10 +99,9 @@ fn a_correct_server_raises_no_alarm() {
 /// What is wrong with how a fault was named, if anything.
 fn misnamed(&(name, exit, must, may): &Row) -> Option<String> {
     let (code, found, _) = checked(Some(name.parse().expect("a fault")));
-    let all_named = must.iter().all(|case| found.contains(*case));
+    let named = must.iter().all(|case| found.contains(*case)) || may.iter().any(|case| found.contains(*case));
     let all_right = found.iter().all(|case| must.contains(&case.as_str()) || may.contains(&case.as_str()));
-    (code != exit || !all_named || !all_right)
-        .then(|| format!("{name}: exit {code}, not {exit}; found by {found:?}, not {must:?}"))
+    (code != exit || !named || !all_right).then(|| format!("{name}: exit {code}, not {exit}; found by {found:?}, not {must:?}"))
 }
 
 #[test]
