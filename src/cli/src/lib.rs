@@ -12,6 +12,7 @@ mod key;
 mod logging;
 mod notify;
 mod options;
+mod page;
 mod restart;
 mod serve;
 mod shown;

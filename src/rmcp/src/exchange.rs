@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use rejoin::{Call, EmitError, Json, NotTaken, Revision, RpcError};
+use rejoin::{Call, EmitError, Json, NotTaken, Revision, RpcError, SUBSCRIPTION_ID, SUBSCRIPTIONS_LISTEN};
 use rmcp::model::{
     ClientJsonRpcMessage, GetMeta, Implementation, InitializeRequestParams, JsonRpcError, JsonRpcNotification, JsonRpcResponse,
     ProtocolVersion, RequestMetaObject, ServerJsonRpcMessage, ServerNotification, ServerResult,
@@ -26,13 +26,6 @@ use crate::adapter::Factory;
 use crate::guard::Guarded;
 use crate::message::{self, Said};
 use crate::transport::SendError;
-
-/// The request whose answer is a stream of changes.
-const LISTEN: &str = "subscriptions/listen";
-
-/// What names the subscription that a message on such a stream comes of. rmcp writes the id that it knows the request by, which is our
-/// number; rejoin puts the client's there.
-const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// The life of a request's service: from its factory to its answer, or to the moment at which nobody waits for one.
 pub(crate) async fn run<S: Service<RoleServer>>(factory: Arc<Factory<S>>, call: Call, message: ClientJsonRpcMessage) {
@@ -145,13 +138,13 @@ async fn respond(call: &Call, mut result: ServerResult) -> Result<(), SendError>
         let served = Revision::SERVED.map(Revision::as_str);
         discovered.supported_versions.retain(|version| served.contains(&version.as_str()));
     }
-    let result = if call.method() == LISTEN { without_subscription(&result)?.into() } else { Json::new(&result)? };
+    let result = if call.method() == SUBSCRIPTIONS_LISTEN { without_subscription(&result)?.into() } else { Json::new(&result)? };
     call.respond(result).await?;
     Ok(())
 }
 
 async fn notify(call: &Call, notification: ServerNotification, logs: Option<u8>) -> Result<(), SendError> {
-    let listens = call.method() == LISTEN;
+    let listens = call.method() == SUBSCRIPTIONS_LISTEN;
     match &notification {
         // There is nothing that it could have asked for.
         ServerNotification::CancelledNotification(_) => return Ok(()),
@@ -185,11 +178,12 @@ async fn notify(call: &Call, notification: ServerNotification, logs: Option<u8>)
     Ok(())
 }
 
-/// A message's params or result without the subscription that its service names in `_meta`.
+/// A message's params or result without the subscription that its service names in `_meta`: rmcp writes the id that it knows the request
+/// by, which is our number, and rejoin puts the client's there.
 fn without_subscription(said: &(impl Serialize + ?Sized)) -> serde_json::Result<Value> {
     let mut said = serde_json::to_value(said)?;
     if let Some(meta) = said.get_mut("_meta").and_then(Value::as_object_mut) {
-        meta.remove(SUBSCRIPTION);
+        meta.remove(SUBSCRIPTION_ID);
     }
     Ok(said)
 }
@@ -210,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_names_a_subscription_is_left_to_rejoin_and_the_rest_stays() {
-        let said = serde_json::json!({ "_meta": { SUBSCRIPTION: 7, "a": 1 }, "b": 2 });
+        let said = serde_json::json!({ "_meta": { SUBSCRIPTION_ID: 7, "a": 1 }, "b": 2 });
         assert_eq!(without_subscription(&said).expect("JSON"), serde_json::json!({ "_meta": { "a": 1 }, "b": 2 }));
         for other in [serde_json::json!({ "b": 2 }), serde_json::json!({ "_meta": 3 })] {
             assert_eq!(without_subscription(&other).expect("JSON"), other);

@@ -179,7 +179,8 @@ impl Call {
         }
     }
 
-    /// The caller's place in its trace: `_meta.traceparent`, else the field `traceparent` of the HTTP request. Only what W3C's Trace Context, section 3.2, calls valid.
+    /// The caller's place in its trace: `_meta.traceparent`, else the field `traceparent` of the HTTP request. Only what W3C's Trace Context,
+    /// section 3.2, calls valid.
     pub fn traceparent(&self) -> Option<&str> {
         self.0.traceparent.as_deref()
     }

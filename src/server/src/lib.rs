@@ -134,7 +134,9 @@ pub mod shell {
 pub use rejoin_proto::http::{Head, Version as HttpVersion};
 pub use rejoin_proto::ids::{Incarnation, Key, Principal, SessionId};
 pub use rejoin_proto::limits::Limits;
-pub use rejoin_proto::mcp::{Revision, explain as explain_revisions};
+pub use rejoin_proto::mcp::{
+    LISTEN as SUBSCRIPTIONS_LISTEN, Revision, SUBSCRIPTION as SUBSCRIPTION_ID, explain as explain_revisions,
+};
 pub use rejoin_proto::refusal::Ended;
 pub use rejoin_proto::shard::counters;
 pub use rejoin_proto::shard::io::{Cancelled, NotTaken, Unauthorized};

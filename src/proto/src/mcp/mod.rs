@@ -27,5 +27,7 @@ pub use rewrite::{
     progress_for_client, progress_token, put_progress_token, put_subscription, take_progress_token, with_result_type,
 };
 pub use seen::{Overflow, SeenIds};
-pub use stateless::{LISTEN, check_standard_headers, check_version_header, decode_header, named_revision, required_meta};
+pub use stateless::{
+    LISTEN, SUBSCRIPTION, check_standard_headers, check_version_header, decode_header, named_revision, required_meta,
+};
 pub use write::{write_error, write_notification, write_request, write_result};

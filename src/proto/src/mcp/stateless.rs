@@ -19,7 +19,7 @@ const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// The `_meta` key of what its client can do.
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// The `_meta` key that ties a notification to the `subscriptions/listen` that it comes of.
-pub(super) const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+pub const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 /// The request whose answer is a stream of changes.
 pub const LISTEN: &str = "subscriptions/listen";
 

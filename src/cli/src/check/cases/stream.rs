@@ -270,24 +270,27 @@ fn many_streams(bench: &Bench) -> Result<(), Trouble> {
 
 /// Events of a call that nobody reads, and bytes in each. Reason: more than sockets' buffers take in.
 const FLOOD: (u32, usize) = (4_000, 1_024);
+/// How long it takes at most until that is so, on a busy machine too.
+const FILLED: Duration = Duration::from_millis(1_500);
 /// Times that a reader which was let go comes back.
 const RETURNS: usize = 5;
 
-/// A call on a connection that takes in hardly anything.
+/// A call on a connection that takes in hardly anything, and whose server can write no more.
 fn flood(bench: &Bench, session: &Session) -> Result<Running, Trouble> {
     let call = bench.padded_call(FLOOD.0, 0, FLOOD.1)?;
     let mut line = Line::open(&bench.io, true)?;
     line.send(&bench.post(session, &call.message))?;
-    match line.reply()? {
-        Reply::Stream(stream) => Ok(Running { call, stream: *stream, events: Vec::new() }),
-        whole @ Reply::Whole(_) => Err(Trouble::Cannot(format!("a call was answered {}, and no stream", whole.words()))),
-    }
+    let stream = match line.reply()? {
+        Reply::Stream(stream) => *stream,
+        whole @ Reply::Whole(_) => return Err(Trouble::Cannot(format!("a call was answered {}, and no stream", whole.words()))),
+    };
+    bench.io.pause(FILLED)?;
+    Ok(Running { call, stream, events: Vec::new() })
 }
 
 fn slow_reader(bench: &Bench) -> Result<(), Trouble> {
     let session = bench.session()?;
     let mut running = flood(bench, &session)?;
-    bench.io.pause(Duration::from_millis(1_500))?;
     let mut all = Vec::new();
     for _ in 0..=RETURNS {
         let got = read_out(&mut running.stream, &running.call, bench.io.patience)?;

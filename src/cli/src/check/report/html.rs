@@ -2,28 +2,15 @@
 //!
 //! Never writes text of a server unescaped: `maud` escapes all of it; and nothing on the page is fetched or run.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::results::{Results, Row};
 use crate::check::verdict::Verdict;
-use crate::shown::printable;
-
-const STYLE: &str = include_str!("../../storm/report/html/style.css");
+use crate::page;
 
 /// The page.
 pub(super) fn render(results: &Results) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
-                title { (results.server) " · rejoin check" }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
+    let body = html! {
                 header {
                     h1 { (results.server) " " (badge(if results.passed { Verdict::Pass } else { Verdict::BreaksContinuity })) }
                     p {
@@ -50,10 +37,8 @@ pub(super) fn render(results: &Results) -> String {
                     } }
                 }
                 @for row in &results.cases { (case(row)) }
-            }
-        }
     };
-    printable(&page.into_string())
+    page::render(&format!("{} · rejoin check", results.server), "", &body)
 }
 
 fn badge(verdict: Verdict) -> Markup {

@@ -4,30 +4,17 @@
 
 mod plots;
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 
-use super::numbers::{bytes, bytes_rate, count, latency, moment, number, printable, rate};
+use super::numbers::{bytes, bytes_rate, count, latency, moment, number, rate};
+use crate::page;
 use crate::storm::results::{Distribution, Results};
-
-const STYLE: &str = include_str!("style.css");
 
 /// The page.
 pub(super) fn render(results: &Results) -> Result<String, String> {
     let plots = plots::all(results)?;
     let title = format!("{} · rejoin storm", results.script.name);
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                // Nothing is fetched and nothing runs, whatever is in the results.
-                meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'";
-                title { (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(plots::style())) }
-            }
-            body {
+    let body = html! {
                 (head(results))
                 (violations(results))
                 (doubts(results))
@@ -48,11 +35,8 @@ pub(super) fn render(results: &Results) -> Result<String, String> {
                 (totals(results))
                 (kinds(results))
                 (run(results))
-            }
-        }
     };
-    // The markup has no control characters, so that only those of texts are shown instead of sent.
-    Ok(printable(&page.into_string()))
+    Ok(page::render(&title, &plots::style(), &body))
 }
 
 fn head(results: &Results) -> Markup {
