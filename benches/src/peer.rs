@@ -1,7 +1,7 @@
 //! The peers that rejoin is measured beside, each as small as its own documentation would write it.
 //!
 //! `peer axum` answers `/fixed/N` with N bytes, `/sse/N` with N events of 200 bytes, `/idle` with a stream that stays silent and
-//! `/tick` with an event a second; `peer rmcp` is an MCP server with the tools `echo`, `ticker` and `paused` on axum; `peer blocking` writes as many bytes as
+//! `/tick` with an event a second; `peer rmcp [N]` is an MCP server (that holds N messages of a stream) with the tools `echo`, `ticker` and `paused` on axum; `peer blocking` writes as many bytes as
 //! the path says, a thread a connection; `peer bare N` answers everything with N bytes, and does nothing but the system calls. Each
 //! prints the address that it listens on.
 
@@ -52,14 +52,18 @@ fn main() -> std::io::Result<()> {
                 .route("/idle", get(idle))
                 .route("/tick", get(tick)),
         ),
-        "rmcp" => serve(listener, Router::new().nest_service("/mcp", service())),
+        "rmcp" => serve(listener, Router::new().nest_service("/mcp", service(number()))),
         "blocking" => blocking(&listener),
         "bare" => {
-            let bytes = std::env::args().nth(2).and_then(|bytes| bytes.parse().ok());
-            bare::serve(&listener, &vec![b'x'; bytes.ok_or_else(|| std::io::Error::other("bare wants a number of bytes"))?])
+            bare::serve(&listener, &vec![b'x'; number().ok_or_else(|| std::io::Error::other("bare wants a number of bytes"))?])
         }
         other => Err(std::io::Error::other(format!("no peer is called {other:?}: axum, rmcp, blocking or bare"))),
     }
+}
+
+/// The number that a peer was told.
+fn number() -> Option<usize> {
+    std::env::args().nth(2).and_then(|number| number.parse().ok())
 }
 
 /// As many runtime threads as processors that we may run on.
@@ -168,9 +172,14 @@ impl ServerHandler for Tools {
     }
 }
 
-fn service() -> StreamableHttpService<Tools, LocalSessionManager> {
+/// Which holds so many messages of a stream, or as many as it does by itself.
+fn service(held: Option<usize>) -> StreamableHttpService<Tools, LocalSessionManager> {
     let tools = Tools::default();
-    StreamableHttpService::new(move || Ok(tools.clone()), Default::default(), StreamableHttpServerConfig::default())
+    let mut sessions = LocalSessionManager::default();
+    if let Some(held) = held {
+        sessions.session_config.channel_capacity = held;
+    }
+    StreamableHttpService::new(move || Ok(tools.clone()), sessions.into(), StreamableHttpServerConfig::default())
 }
 
 /// The physical limit: bytes that are there already, written as fast as the socket takes them.

@@ -142,12 +142,21 @@ impl Connection {
 
     /// Takes what comes until the other side closes, without a copy of it, so that we are quicker than whoever sends; says how much it was.
     pub(crate) fn discard(&mut self) -> io::Result<usize> {
-        let mut total = self.unread.len();
-        self.unread = 0..0;
+        self.discard_some(usize::MAX)
+    }
+
+    /// The same until so many bytes came.
+    pub(crate) fn discard_some(&mut self, enough: usize) -> io::Result<usize> {
+        let mut total = enough.min(self.unread.len());
+        self.unread.start += total;
         // The kernel writes nothing to it.
         let mut target = vec![0; READ];
         loop {
-            match recv(&self.socket, target.as_mut_slice(), RecvFlags::TRUNC) {
+            if total >= enough {
+                return Ok(total);
+            }
+            let most = READ.min(enough - total);
+            match recv(&self.socket, &mut target[..most], RecvFlags::TRUNC) {
                 Ok((_, 0)) => return Ok(total),
                 Ok((_, received)) => total += received,
                 Err(rustix::io::Errno::INTR) => {}

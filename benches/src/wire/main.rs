@@ -5,6 +5,7 @@
 
 mod load;
 mod process;
+mod side;
 mod table;
 mod works;
 
@@ -28,6 +29,9 @@ struct Options {
     /// A little of everything, once: shows that it runs and measures nothing.
     #[arg(long)]
     smoke: bool,
+    /// Whole servers side by side instead, with their plot in this file.
+    #[arg(long, value_name = "SVG", conflicts_with = "works")]
+    side: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -44,6 +48,11 @@ fn run(options: &Options) -> io::Result<()> {
     let programs = std::env::current_exe()?.parent().map(PathBuf::from).unwrap_or_default();
     let setting = Setting { programs, scale: if options.smoke { 0.001 } else { 1.0 } };
     let runs = if options.smoke { 1 } else { options.runs.max(1) };
+    if let Some(plot) = &options.side {
+        side::run(&setting, runs, plot)?;
+        println!("{}", if options.smoke { "1 works, all ran" } else { "" });
+        return Ok(());
+    }
     println!(
         "| work | against | here | there | ratio | spread | target | busy here | busy there |\n|---|---|---|---|---|---|---|---|---|"
     );

@@ -18,11 +18,11 @@ pub(crate) struct Work {
 
 /// Sessions of a server that has many, and of one that has few.
 fn many(setting: &Setting) -> usize {
-    if setting.scale < 1.0 { 20 } else { 15_000 }
+    if setting.is_smoke() { 20 } else { 15_000 }
 }
 
 fn few(setting: &Setting) -> usize {
-    if setting.scale < 1.0 { 10 } else { 100 }
+    if setting.is_smoke() { 10 } else { 100 }
 }
 
 pub(crate) const WORKS: &[Work] = &[

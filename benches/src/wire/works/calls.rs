@@ -63,7 +63,7 @@ pub(crate) fn call_rmcp(setting: &Setting) -> Measured {
 
 /// What as many bytes each way cost where nothing but the system calls is done.
 pub(crate) fn call_bare(setting: &Setting) -> Measured {
-    let server = setting.bare(BARE_ANSWER)?;
+    let server = setting.peer_with("bare", BARE_ANSWER)?;
     let request = get(server.address, "/", &format!("X-Rest: {}\r\n", "x".repeat(BARE_REQUEST)));
     asked(setting, &server, |connection, _, _| {
         let head = connection.ask(&request, "200")?;
@@ -123,7 +123,7 @@ pub(crate) fn call_p99(setting: &Setting, beside: Beside) -> Measured {
             }
         });
         let meters = Meters::read(&server)?;
-        let measured = percentile(&server, &session, if setting.scale < 1.0 { SMOKE } else { WHOLE });
+        let measured = percentile(&server, &session, if setting.is_smoke() { SMOKE } else { WHOLE });
         done.store(true, Ordering::Relaxed);
         reading.join().map_err(|_| io::Error::other("a thread of the load panicked"))??;
         let (_, _, busy) = meters.since()?;

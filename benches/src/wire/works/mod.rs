@@ -19,8 +19,8 @@ use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 pub(crate) use calls::{Beside, call, call_among, call_bare, call_p99, call_rmcp, ready};
-pub(crate) use memory::{idle, idle_axum, kernel, kernel_axum, retained};
-pub(crate) use reconnect::{Sdk, among, axum, bare, here, resumes};
+pub(crate) use memory::{idle, idle_axum, idle_of, kernel, kernel_axum, retained};
+pub(crate) use reconnect::{Sdk, among, axum, bare, here, resumed_byte, resumes};
 pub(crate) use replay::{Paid, replay, replay_axum, replay_blocking};
 pub(crate) use streams::{keep_alive, tick, tick_axum};
 
@@ -73,6 +73,10 @@ impl fmt::Display for Busy {
 }
 
 impl Setting {
+    pub(crate) fn is_smoke(&self) -> bool {
+        self.scale < 1.0
+    }
+
     /// So many units of work in a whole run; fewer in a smoke run.
     fn times(&self, whole: usize) -> usize {
         ((whole as f64 * self.scale) as usize).max(THREADS)
@@ -93,9 +97,9 @@ impl Setting {
         Process::start(&self.programs.join("peer"), &[kind], &[SERVER])
     }
 
-    /// The one that does nothing but the system calls, and answers with so many bytes.
-    fn bare(&self, bytes: usize) -> io::Result<Process> {
-        Process::start(&self.programs.join("peer"), &["bare", &bytes.to_string()], &[SERVER])
+    /// One of them that is told a number: the bytes that `bare` answers with, the messages that `rmcp` holds of a stream.
+    fn peer_with(&self, kind: &str, number: usize) -> io::Result<Process> {
+        Process::start(&self.programs.join("peer"), &[kind, &number.to_string()], &[SERVER])
     }
 
     /// A program of the repository, as scripts/test installs it.

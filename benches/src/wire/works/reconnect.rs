@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Measured, SESSIONS, Setting, THREADS, cpu, finished, threads};
+use super::{Measured, Meters, SESSIONS, Sample, Setting, THREADS, cpu, finished, threads};
 use crate::load::{Connection, Session, get};
 use crate::process::Process;
 
@@ -62,7 +62,7 @@ pub(crate) fn axum(setting: &Setting) -> Measured {
 
 /// What a cycle costs where nothing but its system calls is done.
 pub(crate) fn bare(setting: &Setting) -> Measured {
-    let server = setting.bare(REPLAY)?;
+    let server = setting.peer_with("bare", REPLAY)?;
     measured(setting, &server, &[get(server.address, "/", "")])
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum Sdk {
 }
 
 impl Sdk {
-    fn start(self, setting: &Setting) -> io::Result<Process> {
+    pub(crate) fn start(self, setting: &Setting) -> io::Result<Process> {
         match self {
             Self::Rejoin => setting.rejoin(&["--response", "sse"], 1),
             Self::Rmcp => setting.peer("rmcp"),
@@ -88,12 +88,21 @@ impl Sdk {
         }
     }
 
+    /// With room for so many events of one stream, where that is less by default.
+    fn start_for(self, setting: &Setting, events: usize) -> io::Result<Process> {
+        match self {
+            Self::Rejoin => setting.rejoin(&["--response", "sse", "--stream-events", &(events * 2).to_string()], 1),
+            Self::Rmcp => setting.peer_with("rmcp", events * 2),
+            Self::Typescript | Self::Python => self.start(setting),
+        }
+    }
+
     /// The tool that is called, and what a client that resumes has seen last. rmcp 3.11 answers the resumption of a finished call with an
     /// empty stream, so its call is one that has said all its progress and has not finished.
-    fn call(self) -> (&'static str, &'static [u8]) {
+    fn call(self, progress: usize) -> (&'static str, Vec<u8>) {
         match self {
-            Self::Rmcp => ("paused", b"\"progress\":8"),
-            Self::Rejoin | Self::Typescript | Self::Python => ("ticker", b"\"result\""),
+            Self::Rmcp => ("paused", format!("\"progress\":{progress}").into_bytes()),
+            Self::Rejoin | Self::Typescript | Self::Python => ("ticker", b"\"result\"".to_vec()),
         }
     }
 
@@ -119,7 +128,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// servers keep the connection after that, so it is the client that closes.
 pub(crate) fn resumes(setting: &Setting, sdk: Sdk) -> Measured {
     let server = sdk.start(setting)?;
-    let (tool, last) = sdk.call();
+    let (tool, last) = sdk.call(PROGRESS);
     let arguments = json!({ "count": PROGRESS, "interval_ms": INTERVAL.as_millis() as u64, "key": "wire" });
     let requests: Vec<_> = (0..SESSIONS)
         .map(|number| {
@@ -138,7 +147,7 @@ pub(crate) fn resumes(setting: &Setting, sdk: Sdk) -> Measured {
             for turn in 0..times / THREADS {
                 let mut connection = Connection::open(server.address)?;
                 connection.ask(request(&requests, number, turn), "200")?;
-                let seen = connection.until(last)?;
+                let seen = connection.until(&last)?;
                 // The first of them may have been the event that was seen.
                 let seen = String::from_utf8_lossy(&seen);
                 if seen.matches("notifications/progress").count() < PROGRESS - 1 {
@@ -152,4 +161,34 @@ pub(crate) fn resumes(setting: &Setting, sdk: Sdk) -> Measured {
     };
     resume(times / 10)?;
     cpu(&server, times / THREADS * THREADS, || resume(times))
+}
+
+/// Progress notifications of the call that is replayed whole, the bytes of each one's message, and how often.
+const REPLAYED: usize = 4_000;
+const MESSAGE: usize = 100;
+const REPLAYS: usize = 10;
+
+/// Nanoseconds a byte of the replay of one long call to one client, from the connection to the last event.
+pub(crate) fn resumed_byte(setting: &Setting, sdk: Sdk) -> Measured {
+    let events = setting.times(REPLAYED);
+    let server = sdk.start_for(setting, events)?;
+    let (tool, last) = sdk.call(events);
+    let arguments = json!({ "count": events, "interval_ms": 0, "payload_bytes": MESSAGE, "key": "wire" });
+    let session = Session::begin(server.address)?;
+    let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": "wire" } });
+    let request = session.resume(&session.begin_call(1, &params)?);
+    // The call may still run: this one waits for its end, and tells how many bytes it is.
+    let mut connection = Connection::wide(server.address)?;
+    connection.ask(&request, "200")?;
+    let whole = connection.until(&last)?.len();
+    let meters = Meters::read(&server)?;
+    for _ in 0..REPLAYS {
+        let mut connection = Connection::wide(server.address)?;
+        connection.ask(&request, "200")?;
+        // What comes is thrown away in the kernel but for its end, so that we are quicker than whoever sends.
+        connection.discard_some(whole * 9 / 10)?;
+        connection.until(&last)?;
+    }
+    let (_, time, busy) = meters.since()?;
+    Ok(Sample { cost: time.as_nanos() as f64 / (whole * REPLAYS) as f64, busy: Some(busy) })
 }
