@@ -15,7 +15,7 @@ use crate::session::Session;
 /// The target of the spans, for filters.
 const TARGET: &str = "rejoin::call";
 
-/// Bytes of a method's name that a span has. Reason: the longest of the protocol's own has 37; a client may send kilobytes.
+/// Bytes of a method's name that a span or a line of the log has. Reason: the longest of the protocol's own has 37; a client may send kilobytes.
 const METHOD_BYTES: usize = 64;
 
 thread_local! {
@@ -48,7 +48,7 @@ pub(crate) fn session(id: SessionId) -> Span {
 
 /// A call's span, inside its session's.
 pub(crate) fn call(of: &Session, call: CallId, method: &str, traceparent: Option<&str>) -> Span {
-    let method = &method[..method.floor_char_boundary(METHOD_BYTES)];
+    let method = short(method);
     let span = tracing::debug_span!(
         target: TARGET, parent: &session(of.id()), "call",
         session = ?of.id(), number = call.0, method, traceparent = field::Empty
@@ -57,6 +57,11 @@ pub(crate) fn call(of: &Session, call: CallId, method: &str, traceparent: Option
         span.record("traceparent", traceparent);
     }
     span
+}
+
+/// A method as logs have it.
+pub(crate) fn short(method: &str) -> &str {
+    &method[..method.floor_char_boundary(METHOD_BYTES)]
 }
 
 /// The caller's `traceparent`: the message's own, else its request's.
