@@ -50,7 +50,9 @@ fn run(options: &Options) -> io::Result<()> {
     let runs = if options.smoke { 1 } else { options.runs.max(1) };
     if let Some(plot) = &options.side {
         side::run(&setting, runs, plot)?;
-        println!("{}", if options.smoke { "1 works, all ran" } else { "" });
+        if options.smoke {
+            println!("1 works, all ran");
+        }
         return Ok(());
     }
     println!(
@@ -80,7 +82,7 @@ fn measure(work: &Work, setting: &Setting, runs: usize) -> io::Result<String> {
         }
     }
     let ratios: Vec<_> = here.iter().zip(&there).map(|(here, there)| there.cost / here.cost).collect();
-    let spread = ratios.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), ratio| (least.min(*ratio), most.max(*ratio)));
+    let spread = spread(ratios.iter().copied());
     let compared = match median(ratios.iter().copied()) {
         Some(ratio) => format!("**{ratio:.2}** | {:.2}–{:.2}", spread.0, spread.1),
         None => "– | –".into(),
@@ -94,6 +96,11 @@ fn measure(work: &Work, setting: &Setting, runs: usize) -> io::Result<String> {
         busy(&here),
         busy(&there)
     ))
+}
+
+/// The least and the greatest.
+fn spread(of: impl Iterator<Item = f64>) -> (f64, f64) {
+    of.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), one| (least.min(one), most.max(one)))
 }
 
 fn median(of: impl Iterator<Item = f64>) -> Option<f64> {

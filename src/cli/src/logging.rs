@@ -25,20 +25,27 @@ pub(crate) fn start(format: LogFormat) -> Result<(), Box<dyn Error>> {
     // A log that nobody reads any more is lost, and nothing else: told on standard error, that would be a panic of whoever logs.
     let log = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
     match format {
-        LogFormat::Text => log.with_ansi(stderr().is_terminal()).with_writer(|| Plain(stderr())).try_init(),
+        LogFormat::Text => {
+            let colours = stderr().is_terminal();
+            log.with_ansi(colours).with_writer(move || Plain { to: stderr(), colours }).try_init()
+        }
         LogFormat::Json => log.with_writer(stderr).json().flatten_event(true).try_init(),
     }
     .map_err(|error| -> Box<dyn Error> { error })
 }
 
 /// Text that steers nothing: what a client, a tool or a child process says could else begin a line that looks like ours, or move the
-/// reader's cursor. Colours pass, since the formatter's own are among them.
-struct Plain<W>(W);
+/// reader's cursor.
+struct Plain<W> {
+    to: W,
+    /// Colours pass, since the formatter's own are among them.
+    colours: bool,
+}
 
 /// Whether an escape sequence that begins here only sets a colour (ECMA-48, 8.3.117, SGR).
 fn is_colour(rest: &str) -> bool {
-    let parameters = |sequence: &str| sequence.bytes().all(|byte| byte.is_ascii_digit() || byte == b';');
-    rest.strip_prefix("\u{1b}[").and_then(|rest| rest.split_once('m')).is_some_and(|(sequence, _)| parameters(sequence))
+    let of_parameters = |character: char| character.is_ascii_digit() || character == ';';
+    rest.strip_prefix("\u{1b}[").is_some_and(|rest| rest.trim_start_matches(of_parameters).starts_with('m'))
 }
 
 impl<W: Write> Write for Plain<W> {
@@ -47,19 +54,19 @@ impl<W: Write> Write for Plain<W> {
         let text = String::from_utf8_lossy(event.strip_suffix(b"\n").unwrap_or(event));
         let mut line = String::with_capacity(event.len() + 1);
         for (at, character) in text.char_indices() {
-            if character.is_control() && !is_colour(&text[at..]) {
+            if character.is_control() && !(self.colours && is_colour(&text[at..])) {
                 line.extend(character.escape_default());
             } else {
                 line.push(character);
             }
         }
         line.push('\n');
-        self.0.write_all(line.as_bytes())?;
+        self.to.write_all(line.as_bytes())?;
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.to.flush()
     }
 }
 
@@ -86,8 +93,9 @@ mod tests {
     fn what_others_say_begins_no_line_of_its_own() {
         let kept = Kept::default();
         let writer = kept.clone();
-        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || Plain(writer.clone())).finish();
-        let said = "x\r\n2026-01-01T00:00:00Z  INFO rejoin: all is well\n\u{1b}[2J";
+        let log =
+            tracing_subscriber::fmt().with_ansi(false).with_writer(move || Plain { to: writer.clone(), colours: false }).finish();
+        let said = "x\r\n2026-01-01T00:00:00Z  INFO rejoin: all is well\n\u{1b}[2J\u{1b}[8mhidden";
         tracing::subscriber::with_default(log, || {
             tracing::warn!(%said, "{said}");
             tracing::warn!("another");
@@ -99,8 +107,8 @@ mod tests {
 
     #[test]
     fn only_colours_are_let_through() {
-        let mut kept = Kept::default();
-        Plain(&mut kept)
+        let kept = Kept::default();
+        Plain { to: kept.clone(), colours: true }
             .write_all(b"\x1b[2m12:00\x1b[0m \x1b[1;31mred\x1b[0m \x1b[2Jcleared \x1b]0;title\x07 \xc2\x9b\n")
             .expect("written");
         let written = String::from_utf8(kept.0.lock().expect("a lock").clone()).expect("text");

@@ -137,11 +137,7 @@ impl<H: Handler> Dispatch<H> {
             let params = params.map(Json::of);
             let span = trace::session(session.id());
             if let Err(panic) = Caught::new(handler.notification(&session, &method, params.as_ref()).instrument(span)).await {
-                tracing::error!(
-                    panic = panic.to_string(),
-                    method = trace::short(&method),
-                    "a handler panicked over a notification"
-                );
+                trace::notification_panicked(&panic, &method);
             }
         });
     }
@@ -210,7 +206,7 @@ async fn answer(call: &Call, work: impl Future<Output = Result<Reply, RpcError>>
         Some(Ok(Ok(Reply::Now(result)))) => call.try_respond(result),
         Some(Ok(Err(error))) => call.try_fail(error),
         Some(Err(panic)) => {
-            tracing::error!(panic = panic.to_string(), ?call, "a handler panicked");
+            tracing::error!(panic, ?call, "a handler panicked");
             call.try_fail(RpcError::internal("the handler panicked"))
         }
     };

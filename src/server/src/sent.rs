@@ -133,7 +133,7 @@ impl<H: SendHandler, S: Fn(Work) + Send + Sync + 'static> Handler for Sent<H, S>
                 Some(Ok(Ok(Reply::Now(result)))) => call.respond(result).await,
                 Some(Ok(Err(error))) => call.fail(error).await,
                 Some(Err(panic)) => {
-                    tracing::error!(panic = panic.to_string(), ?call, "a handler panicked");
+                    tracing::error!(panic, ?call, "a handler panicked");
                     call.fail(panicked()).await
                 }
             };
@@ -150,11 +150,7 @@ impl<H: SendHandler, S: Fn(Work) + Send + Sync + 'static> Handler for Sent<H, S>
         (self.spawn)(Box::pin(async move {
             let work = handler.notification(&session, &method, params.as_ref()).instrument(span);
             if let Err(panic) = Caught::new(work).await {
-                tracing::error!(
-                    panic = panic.to_string(),
-                    method = trace::short(&method),
-                    "a handler panicked over a notification"
-                );
+                trace::notification_panicked(&panic, &method);
             }
         }));
     }

@@ -15,7 +15,7 @@ use crate::session::Session;
 /// The target of the spans, for filters.
 const TARGET: &str = "rejoin::call";
 
-/// Bytes of a method's name that a span or a line of the log has. Reason: the longest of the protocol's own has 37; a client may send kilobytes.
+/// Bytes of a method's name that a span or the log has. Reason: the longest of the protocol's own has 37; a client may send kilobytes.
 const METHOD_BYTES: usize = 64;
 
 thread_local! {
@@ -59,8 +59,13 @@ pub(crate) fn call(of: &Session, call: CallId, method: &str, traceparent: Option
     span
 }
 
-/// A method as logs have it.
-pub(crate) fn short(method: &str) -> &str {
+/// A handler panicked over a notification. What the client said is recorded as text, which subscribers quote, and not by its `Display`.
+pub(crate) fn notification_panicked(panic: &str, method: &str) {
+    tracing::error!(panic, method = short(method), "a handler panicked over a notification");
+}
+
+/// A method as spans and the log have it.
+fn short(method: &str) -> &str {
     &method[..method.floor_char_boundary(METHOD_BYTES)]
 }
 

@@ -32,6 +32,12 @@ const fn figure(name: &'static str, unit: &'static str, better: Better, digits: 
     Figure { name, unit, better, digits }
 }
 
+impl Figure {
+    fn title(&self) -> String {
+        if self.unit.is_empty() { self.name.into() } else { format!("{}, {}", self.name, self.unit) }
+    }
+}
+
 /// In the order in which a round gives them.
 const FIGURES: [Figure; 6] = [
     figure("violations in the storm", "", Better::None, 0),
@@ -111,8 +117,7 @@ fn table(known: &[Known]) -> io::Result<()> {
     for (number, figure) in FIGURES.iter().enumerate() {
         let cells: Vec<_> =
             known.iter().enumerate().map(|(server, of)| cell(figure, number, of, (server > 0).then(|| &known[0]))).collect();
-        let unit = if figure.unit.is_empty() { String::new() } else { format!(", {}", figure.unit) };
-        writeln!(out, "| {}{unit} | {} |", figure.name, cells.join(" | "))?;
+        writeln!(out, "| {} | {} |", figure.title(), cells.join(" | "))?;
     }
     Ok(())
 }
@@ -120,15 +125,13 @@ fn table(known: &[Known]) -> io::Result<()> {
 /// A server's median, and how many times as good ours is: the median of the rounds' ratios, the least and the greatest.
 fn cell(figure: &Figure, number: usize, of: &Known, ours: Option<&Known>) -> String {
     let median = format!("{:.*}", figure.digits, of.median(number));
-    let least = of.of(number).fold(f64::INFINITY, f64::min);
-    let most = of.of(number).fold(f64::NEG_INFINITY, f64::max);
+    let (least, most) = crate::spread(of.of(number));
     match ours {
         _ if figure.better == Better::None => format!("{median} ({least:.0}–{most:.0})"),
         None => format!("{median} ({least:.*}–{most:.*})", figure.digits, figure.digits),
         Some(ours) => {
             let ratios: Vec<_> = ours.of(number).zip(of.of(number)).map(|(ours, theirs)| ratio(figure, ours, theirs)).collect();
-            let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let (least, most) = crate::spread(ratios.iter().copied());
             let ratio = crate::median(ratios.iter().copied()).unwrap_or_default();
             format!("{median}; **{ratio:.1} ×** ({least:.1}–{most:.1})")
         }

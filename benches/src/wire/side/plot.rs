@@ -37,9 +37,8 @@ pub(super) fn draw(known: &[Known]) -> Result<String, Box<dyn Error>> {
         panel(&panels[0], "cases of the check that break continuity (less is better)", &broken, 0)?;
         for (number, (figure, area)) in FIGURES.iter().zip(&panels[1..]).enumerate() {
             let better = if figure.better == Better::More { "more" } else { "less" };
-            let unit = if figure.unit.is_empty() { String::new() } else { format!(", {}", figure.unit) };
             let values: Vec<_> = known.iter().map(|known| known.median(number)).collect();
-            panel(area, &format!("{}{unit} ({better} is better)", figure.name), &values, figure.digits)?;
+            panel(area, &format!("{} ({better} is better)", figure.title()), &values, figure.digits)?;
         }
         area.present()?;
     }

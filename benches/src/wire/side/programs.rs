@@ -2,7 +2,6 @@
 //!
 //! Never reads more of their results than is told.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -22,13 +21,13 @@ pub(super) struct Storm {
 /// Of the two exit codes that are results: 0 is that all is well, and 1 that something was found.
 const FOUND: i32 = 1;
 
-/// Runs `rejoin` with this command and these arguments against a server; gives its stdout.
-fn rejoin(setting: &Setting, server: &Process, arguments: &[&str]) -> io::Result<String> {
+/// Runs `rejoin` with this command and these arguments against a server; gives the JSON that it prints.
+fn rejoin(setting: &Setting, server: &Process, arguments: &[&str]) -> io::Result<Value> {
     let mut command = Command::new(setting.programs.join("rejoin"));
     command.args(arguments).arg(format!("http://{}/mcp", server.address)).stdin(Stdio::null());
     let output = command.output()?;
     match output.status.code() {
-        Some(0 | FOUND) => String::from_utf8(output.stdout).map_err(io::Error::other),
+        Some(0 | FOUND) => Ok(serde_json::from_slice(&output.stdout)?),
         _ => Err(io::Error::other(format!("rejoin {}: {}", arguments[0], String::from_utf8_lossy(&output.stderr)))),
     }
 }
@@ -37,14 +36,12 @@ fn rejoin(setting: &Setting, server: &Process, arguments: &[&str]) -> io::Result
 pub(super) fn storm(setting: &Setting, sdk: Sdk) -> io::Result<Storm> {
     let server = sdk.start(setting)?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wire/side/storm.toml");
-    let json = setting.programs.join("side.json");
-    let (script, json) = (script.to_string_lossy(), json.to_string_lossy());
-    let mut arguments = vec!["storm", "--quiet", "--seed", "1", "--script", &script, "--json", &json];
+    let script = script.to_string_lossy();
+    let mut arguments = vec!["storm", "--quiet", "--seed", "1", "--script", &script, "--format", "json"];
     if setting.is_smoke() {
         arguments.extend(["--sessions", "4", "--time-scale", "0.1"]);
     }
-    rejoin(setting, &server, &arguments)?;
-    let results: Value = serde_json::from_str(&fs::read_to_string(&*json)?)?;
+    let results = rejoin(setting, &server, &arguments)?;
     let milliseconds = |name: &str| results["latencies"]["time_to_resume"][name].as_f64().map(|microseconds| microseconds / 1e3);
     let violations = results["totals"]["violations"].as_f64();
     match (violations, milliseconds("p50_us"), milliseconds("p99_us")) {
@@ -60,7 +57,7 @@ pub(super) fn check(setting: &Setting, sdk: Sdk) -> io::Result<(usize, usize)> {
     if setting.is_smoke() {
         arguments.extend(["--case", "cursor-garbage"]);
     }
-    let report: Value = serde_json::from_str(&rejoin(setting, &server, &arguments)?)?;
+    let report = rejoin(setting, &server, &arguments)?;
     let verdicts: Vec<_> = report["cases"].as_array().into_iter().flatten().filter_map(|case| case["verdict"].as_str()).collect();
     let with = |verdict: &str| verdicts.iter().filter(|found| **found == verdict).count();
     Ok((with("breaks-continuity"), verdicts.len() - with("untested")))
